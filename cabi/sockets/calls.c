@@ -41,6 +41,7 @@ int adopt(int rs, int domain, int type)
 		return fail(ENOMEM);
 	}
 	link_leave(s);
+	engine_runs();
 	atomic_store(&s->uses, 1);
 	atomic_store(&s->born, parent_forks());
 	atomic_store(&s->domain, domain);
@@ -63,7 +64,7 @@ int socket(int domain, int type, int protocol)
 	GUARD(0);
 	if (links() && (type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC)) == SOCK_STREAM)
 		return link_new(NEXT(socket)(domain, type, protocol));
-	int rs = adopt(low_rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), domain, type);
+	int rs = adopt(rsocket(domain, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC), protocol), domain, type);
 	if (rs >= 0)
 		set_sizes(rs);
 	return rs;
@@ -79,28 +80,15 @@ int socket(int domain, int type, int protocol)
 		}); \
 	})
 
-int bind(int fd, const struct sockaddr *a, socklen_t n)
-{
-	int rs = now_of(fd);
-
-	if (rs < 0)
-		return NEXT(bind)(fd, a, n);
-	GUARD(0);
-	return low_bind(rs, a, n);
-}
+int bind(int fd, const struct sockaddr *a, socklen_t n) { return CALL(bind, fd, a, n); }
 
 int listen(int fd, int backlog)
 {
-	int rs = now_of(fd);
+	int result = CALL(listen, fd, backlog);
 
-	if (rs < 0) {
-		int result = NEXT(listen)(fd, backlog);
-		if (!result)
-			link_listens(fd);
-		return result;
-	}
-	GUARD(0);
-	return low_listen(rs, backlog);
+	if (!result)
+		link_listens(fd);
+	return result;
 }
 
 int shutdown(int fd, int how)
@@ -209,7 +197,7 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 		return result;
 	}
 	GUARD(1);
-	result = low_connect(rs, a, n);
+	result = rconnect(rs, a, n);
 	if (result && errno == EINPROGRESS)
 		used_up(rs, POLLOUT);
 	return result;

@@ -97,7 +97,7 @@ int event_of_thread(void)
 	struct thread *t = malloc(sizeof *t);
 	if (!t)
 		return fail(ENOMEM);
-	*t = (struct thread){.id = pthread_self(), .event = low_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
+	*t = (struct thread){.id = pthread_self(), .event = raise_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK))};
 	if (t->event < 0) {
 		free(t);
 		return -1;

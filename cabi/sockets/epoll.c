@@ -88,7 +88,7 @@ static struct epoll *new_instance(int fd)
 	ep->fd = fd;
 	ep->uses = 2; // the table's and the caller's
 	pthread_mutex_init(&ep->mu, NULL);
-	ep->wake = low_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	ep->wake = raise_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	struct epoll_event e = {.events = EPOLLIN, .data.ptr = ep};
 	if (ep->wake >= 0 && !NEXT(epoll_ctl)(fd, EPOLL_CTL_ADD, ep->wake, &e))
 		return ep;

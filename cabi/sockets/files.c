@@ -58,9 +58,9 @@ int close_range(unsigned int first, unsigned int last, int flags)
 		return NEXT(close_range)(first, last, flags);
 	if (!flags) { // else they close at exec, or invalid flags
 		each_slot(close_in_range, &r);
-		last = low_last(first, last);
+		last = last_to_close(first, last);
 	}
-	return first > last ? 0 : NEXT(close_range)(first, last, flags);
+	return NEXT(close_range)(first, last, flags);
 }
 
 void closefrom(int first)
@@ -72,9 +72,7 @@ void closefrom(int first)
 		return;
 	}
 	each_slot(close_in_range, &r);
-	r.last = low_last(r.first, ~0U);
-	if (r.first <= r.last)
-		NEXT(close_range)(r.first, r.last, 0);
+	NEXT(close_range)(r.first, last_to_close(r.first, ~0U), 0);
 }
 
 // duplicate makes a descriptor stand for the same rsocket as another.

@@ -106,7 +106,7 @@ static int same_host(const union address *a, const union address *b)
 // new_stream returns an rsocket that is no descriptor of the program; -1 without one.
 static int new_stream(int family)
 {
-	int rs = adopt(low_rsocket(family, SOCK_STREAM, 0), family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
+	int rs = adopt(rsocket(family, SOCK_STREAM, 0), family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (rs < 0)
 		return -1;
@@ -158,7 +158,7 @@ static int connected(int rs, const union address *to)
 	int e = 0;
 	socklen_t n = sizeof e;
 
-	if (!low_connect(rs, &to->any, length_of(to)))
+	if (!rconnect(rs, &to->any, length_of(to)))
 		return 1;
 	if (errno != EINPROGRESS || rpoll(&p, 1, connect_ms()) != 1)
 		return 0;
@@ -169,7 +169,7 @@ static int connected(int rs, const union address *to)
 static int connect_from(int rs, union address from, const union address *peer)
 {
 	from.v4.sin_port = 0; // at the same place as the port of IPv6
-	low_bind(rs, &from.any, length_of(&from));
+	rbind(rs, &from.any, length_of(&from));
 	return connected(rs, peer);
 }
 
@@ -220,8 +220,8 @@ static int listener(int tcp, const union address *local, int64_t end)
 	any.v4.sin_port = local->v4.sin_port;
 	rsetsockopt(rs, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
 	for (int pause = 1, bound = 0;; pause = pause < 8 ? 2 * pause : 8) {
-		bound = bound || !low_bind(rs, &any.any, length_of(&any));
-		if (bound && !low_listen(rs, BACKLOG))
+		bound = bound || !rbind(rs, &any.any, length_of(&any));
+		if (bound && !rlisten(rs, BACKLOG))
 			return rs;
 		if ((errno != EADDRINUSE && errno != EADDRNOTAVAIL) || heard(tcp) || !left_until(end))
 			break;

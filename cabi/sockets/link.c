@@ -235,8 +235,8 @@ static void start(struct link *l, int fd)
 	if (l->done >= 0)
 		eventfd_read(l->done, &count); // of an attempt to connect that failed
 	else
-		l->done = low_raise(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-	l->tcp = low_raise(NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0));
+		l->done = raise_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+	l->tcp = raise_fd(NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0));
 	l->state = RUNNING;
 	l->uses++;
 	if (l->done >= 0 && l->tcp >= 0 && is_tcp(l->tcp) && !run(l))

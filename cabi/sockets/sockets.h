@@ -77,29 +77,13 @@ RS_HIDDEN int intercepted(int domain, int type, int protocol);
 // set_sizes gives a new rsocket the sizes of RS_SQ_SIZE, RS_RQ_SIZE and RS_INLINE.
 RS_HIDDEN void set_sizes(int rs);
 
-// LOW keeps the engine from low numbers of descriptors until the end of the block, if its devices are not open yet. See
-// low.c.
-#define LOW(kind) __attribute__((cleanup(low_end), unused)) int low_ = low_begin(kind)
-enum low_kind { LOW_LOAD, LOW_BIND, LOW_LISTEN, LOW_CONNECT, KINDS };
-RS_HIDDEN int low_begin(enum low_kind kind);
-RS_HIDDEN void low_end(int *began);
+// raise_fd moves a descriptor of this library to a number that is not low, if one is free.
+RS_HIDDEN int raise_fd(int fd);
 
-// low_started tells that the engine has what calls of a kind open, if the result of a call is 0.
-RS_HIDDEN void low_started(enum low_kind kind, int result);
-
-// low_rsocket, low_bind, low_listen and low_connect are the functions of rsockets, with LOW as long as it is needed.
-RS_HIDDEN int low_rsocket(int domain, int type, int protocol);
-RS_HIDDEN int low_bind(int rs, const struct sockaddr *a, socklen_t n);
-RS_HIDDEN int low_listen(int rs, int backlog);
-RS_HIDDEN int low_connect(int rs, const struct sockaddr *a, socklen_t n);
-
-// low_last returns where to end a range of descriptors that the program closes: one of all numbers up to the limit
-// leaves the engine's alone.
-RS_HIDDEN unsigned int low_last(unsigned int first, unsigned int last);
-
-// low_floor is the first number that is not low. low_raise moves a descriptor of this library there, if one is free.
-RS_HIDDEN int low_floor(void);
-RS_HIDDEN int low_raise(int fd);
+// engine_runs notes that this process has the engine. last_to_close returns where to end a range of descriptors that the
+// program closes: one of all numbers up to the limit leaves those that are not low to the engine.
+RS_HIDDEN void engine_runs(void);
+RS_HIDDEN unsigned int last_to_close(unsigned int first, unsigned int last);
 
 // Fork mode: a stream is a TCP socket at first. See link.c.
 

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // lead makes this process the leader, which serves the members at once, before Start too: two processes that have not
@@ -111,7 +113,7 @@ func (g *Group) follow() bool {
 
 // takeOver makes this process the leader of a group whose leader has ended.
 func (g *Group) takeOver(ln *listener) error {
-	fd, err := unix.FcntlInt(uintptr(g.vault), unix.F_DUPFD_CLOEXEC, 0)
+	fd, err := fdset.Dup(g.vault)
 	if err != nil {
 		return fmt.Errorf("link/udp: the sockets of %v: %w", g.key.Addr, err)
 	}

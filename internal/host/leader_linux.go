@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // Config connects a group to the link.
@@ -169,7 +171,7 @@ func (l *leader) use(i int, f func(fd int)) error {
 
 // duplicate returns a descriptor of the socket of index i.
 func (l *leader) duplicate(i int) (fd int, err error) {
-	if e := l.use(i, func(of int) { fd, err = unix.FcntlInt(uintptr(of), unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+	if e := l.use(i, func(of int) { fd, err = fdset.Dup(of) }); e != nil {
 		return -1, e
 	}
 	return fd, err

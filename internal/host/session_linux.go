@@ -64,7 +64,7 @@ var openSpare = func() int { // a test counts the calls
 	if err != nil {
 		return -1
 	}
-	return fd
+	return fdset.Raise(fd)
 }
 
 // reject sends an error to a new member. It reads the request first, if that arrives in time: a member whose request

@@ -39,6 +39,7 @@ func newVault() (*vault, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link/udp: socketpair: %w", err)
 	}
+	p[0], p[1] = fdset.Raise(p[0]), fdset.Raise(p[1])
 	fdset.Add(p[0])
 	fdset.Add(p[1])
 	err = unix.Sendmsg(p[0], []byte{0}, unix.UnixRights(p[0]), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
@@ -163,8 +164,9 @@ func rights(oob []byte) (fds []int, err error) {
 			closeFDs(fds)
 			return nil, err
 		}
-		for _, fd := range got {
-			fdset.Add(fd)
+		for i, fd := range got {
+			got[i] = fdset.Raise(fd)
+			fdset.Add(got[i])
 		}
 		fds = append(fds, got...)
 	}

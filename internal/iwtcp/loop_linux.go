@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // Device runs the QPs of a device. The zero value is ready.
@@ -172,10 +173,12 @@ func (l *loop) open() error {
 	if l.wakeFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		return os.NewSyscallError("eventfd", err)
 	}
+	l.ready, l.wakeFD = fdset.Raise(l.ready), fdset.Raise(l.wakeFD)
 	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return os.NewSyscallError("epoll_create1", err)
 	}
+	set = fdset.Raise(set)
 	_ = unix.SetNonblock(set, true) // so that os.NewFile gives it to Go's poller
 	l.parked = os.NewFile(uintptr(set), "epoll")
 	for fd, events := range map[int]uint32{l.wakeFD: unix.EPOLLIN, l.ready: unix.EPOLLONESHOT} {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
@@ -108,7 +109,7 @@ func takeSocket(c *Conn) (fd int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	if e := raw.Control(func(s uintptr) { fd, err = unix.FcntlInt(s, unix.F_DUPFD_CLOEXEC, 0) }); e != nil {
+	if e := raw.Control(func(s uintptr) { fd, err = fdset.Dup(int(s)) }); e != nil {
 		return -1, e
 	}
 	return fd, err

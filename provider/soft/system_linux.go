@@ -69,6 +69,7 @@ func watchInterfaces(changed func()) (stop func()) {
 	if err != nil {
 		return pollInterfaces(changed)
 	}
+	fd = fdset.Raise(fd)
 	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		unix.Close(fd)

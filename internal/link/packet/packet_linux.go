@@ -49,6 +49,7 @@ func Open(name string) (link.Raw, error) {
 	if err != nil {
 		return nil, explain(name, err)
 	}
+	fd = fdset.Raise(fd)
 	if err := setUp(fd, ifi.Index); err != nil {
 		_ = unix.Close(fd)
 		return nil, explain(name, err)

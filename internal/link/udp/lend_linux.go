@@ -92,6 +92,7 @@ func (l *lender) open() bool {
 	if err := unix.Pipe2(l.pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return false
 	}
+	l.pipe[0], l.pipe[1] = fdset.Raise(l.pipe[0]), fdset.Raise(l.pipe[1])
 	room, err := unix.FcntlInt(uintptr(l.pipe[1]), unix.F_GETPIPE_SZ, 0) // less for users with very many pipes
 	if err != nil || room < minPipe {
 		closeFDs(l.pipe[:]...)

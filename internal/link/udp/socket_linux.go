@@ -43,6 +43,7 @@ func newSocket(a netip.Addr) (options, error) {
 	if err != nil {
 		return options{}, fmt.Errorf("link/udp: socket for %v: %w", a, err)
 	}
+	fd = fdset.Raise(fd)
 	fdset.Add(fd)
 	o := options{fd: fd}
 	if family == unix.AF_INET6 {

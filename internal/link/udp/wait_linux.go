@@ -74,6 +74,7 @@ func newWaiter() (_ *waiter, err error) {
 	if park, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("link/udp: epoll_create1: %w", err)
 	}
+	park = fdset.Raise(park)
 	// Only a non-blocking file goes to the network poller.
 	if err = unix.SetNonblock(park, true); err != nil {
 		return nil, fmt.Errorf("link/udp: %w", err)
@@ -114,6 +115,7 @@ func (w *waiter) watch(fd int) error {
 	if err != nil {
 		return fmt.Errorf("epoll_create1: %w", err)
 	}
+	sockets = fdset.Raise(sockets)
 	w.sockets = sockets
 	if err = w.watchAmong(only); err == nil {
 		err = w.watchAmong(fd)
