@@ -362,3 +362,22 @@ func TestResetWithinAMessage(t *testing.T) {
 		t.Errorf("after the reset: %v", err)
 	}
 }
+
+// A QP without a connection that fails ends none: a tap sees nothing.
+func TestFailWithoutAConnection(t *testing.T) {
+	d, r := new(Device), &recorder{}
+	d.SetTaps([]Tap{r})
+	e := newEnd(t, d, 1, 8)
+	if e.Fail(); len(r.all) != 0 || e.shut {
+		t.Errorf("seen: %+v, shut %v", r.all, e.shut)
+	}
+}
+
+// The end of a listener ends connections whose request has not come.
+func TestListenerEndsSilentConnections(t *testing.T) {
+	l, at, _ := listener(t)
+	c := from(t, "127.0.0.1", at)
+	l.waiting.reach(t, "", 1)
+	l.Close()
+	ended(t, c)
+}

@@ -160,7 +160,7 @@ func TestRunsWithoutAnEvent(t *testing.T) {
 	if !l.some.Load() || !l.step(pollEvents, false) {
 		t.Error("the QP did not run")
 	}
-	if l.some.Load() || l.step(pollEvents, false) {
+	if l.some.Load() || len(l.todo) != 0 || l.step(pollEvents, false) {
 		t.Error("it runs again")
 	}
 	q.Reset()

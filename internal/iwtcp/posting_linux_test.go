@@ -20,6 +20,9 @@ func TestPostingByState(t *testing.T) {
 	if err := e.post(transport.OpSend, 8, nil); !errors.Is(err, transport.ErrState) {
 		t.Errorf("in INIT: %v", err)
 	}
+	e.mu.Lock()
+	e.drive() // as for a request that was posted just before a reset
+	e.mu.Unlock()
 	for i := range uint64(2) {
 		if err := e.RQ.Post(i, []transport.SGE{e.sge(8)}); err != nil {
 			t.Fatal(err)
@@ -38,6 +41,7 @@ func TestPostingByState(t *testing.T) {
 	if err := e.post(transport.OpSend, 8, nil); err != nil {
 		t.Errorf("in ERR: %v", err)
 	}
+	e.send.expect(t, transport.WRFlushErr, transport.WRFlushErr)
 	if err := e.RQ.Post(3, []transport.SGE{e.sge(8)}); err != nil {
 		t.Fatal(err)
 	}
@@ -253,6 +257,9 @@ func TestPayloadBehindItsHeader(t *testing.T) {
 		const header = wire.LengthLen + wire.TaggedLen
 		p.send(b[:header])
 		until(t, "the header is received", func() bool { return e.View().Counters.RxBytes == header })
+		e.loop.turn.Lock()
+		e.onEvent(e.loop.buf, e.fd, true) // there is nothing to read
+		e.loop.turn.Unlock()
 		p.send(append(b[header:], readRequest(e.reg.RKey, 8)...))
 		if mapped {
 			p.receive(responseLength())

@@ -109,9 +109,7 @@ func (q *QP) drive() {
 	if q.m == nil {
 		return
 	}
-	if q.m.State() == transport.Err {
-		q.m.OnPosted()
-	}
+	q.m.OnPosted()
 	if q.fd >= 0 && !q.shut {
 		q.send()
 	}
