@@ -378,6 +378,8 @@ func TestListenerEndsSilentConnections(t *testing.T) {
 	l, at, _ := listener(t)
 	c := from(t, "127.0.0.1", at)
 	l.waiting.reach(t, "", 1)
-	l.Close()
+	if l.Close(); l.waiting.number("") != 0 {
+		t.Error("the connection waits for its request")
+	}
 	ended(t, c)
 }
