@@ -125,7 +125,6 @@ static void ended(int l)
 	CHECK(!close(p[1]));
 }
 
-// Ordinary descriptors and sockets wait together.
 // Sockets in a range of descriptors are closed with it.
 static void ranges(int l)
 {
@@ -148,6 +147,7 @@ static void ranges(int l)
 	}
 }
 
+// Ordinary descriptors and sockets wait together.
 static void mixed(int l)
 {
 	char c;
