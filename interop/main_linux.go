@@ -266,7 +266,11 @@ func (s *suite) runCase(ctx context.Context, c testCase, active, passive *place,
 	env.ctx, cancel = context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	if s.capture && !c.oneWay {
-		stop, err := startCapture(s.lab, filepath.Join(s.logs, env.logName+".pcap"))
+		record := startCapture
+		if strings.HasPrefix(c.name, "siw/") {
+			record = captureStreams
+		}
+		stop, err := record(s.lab, filepath.Join(s.logs, env.logName+".pcap"))
 		if err != nil {
 			r.err = err
 			return r

@@ -77,6 +77,11 @@ func startCapture(l *lab, file string) (stop func(), err error) {
 	return capturePort(l, "roce1", "udp port 4791", file)
 }
 
+// captureStreams records the iWARP streams at guest 1's port until stop is called.
+func captureStreams(l *lab, file string) (stop func(), err error) {
+	return capturePort(l, "ctl1", "tcp and not port 22", file)
+}
+
 // capturePort records the packets at a port of the lab that a filter selects.
 func capturePort(l *lab, port, filter, file string) (stop func(), err error) {
 	cmd := l.script(1, "host", "tcpdump", "-i", port, "-U", "--immediate-mode", "-B", "65536", "-Z", "root", "-w", file,

@@ -185,7 +185,7 @@ func siwCaptured(env *caseEnv, x, y *place) error {
 		return err
 	}
 	file := filepath.Join(env.logDir, env.logName+".pcap")
-	stop, err := capturePort(env.lab, "ctl1", "tcp and not port 22", file)
+	stop, err := captureStreams(env.lab, file)
 	if err != nil {
 		return err
 	}
