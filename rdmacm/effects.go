@@ -38,7 +38,7 @@ func (ev *Event) attach() {
 	if g.sendOnly || id.qp == nil || id.groups[g.addr] != g {
 		return
 	}
-	if err := id.qp.AttachMcast(g.gid, 0); err != nil {
+	if err := id.qp.AttachMcast(g.gid, g.mlid); err != nil {
 		delete(id.groups, g.addr)
 		ev.Type, ev.Status, ev.cause = EventMulticastError, -int(errnoOf(err)), err
 		return

@@ -349,7 +349,7 @@ func (id *ID) onKernelGroup(ev *ucma.Event, g *group) {
 	out := &Event{Type: EventType(ev.Type), Status: int(ev.Status), group: g, UD: UDParam{Context: g.context}}
 	if out.Type == EventMulticastJoin {
 		u := ev.UD()
-		g.gid = u.AH.GRH.DGID
+		g.gid, g.mlid = u.AH.GRH.DGID, u.AH.DLID
 		out.UD = UDParam{AHAttr: u.AH, QPNum: u.QPN, QKey: u.QKey, Context: g.context}
 	} else {
 		delete(id.groups, g.addr)

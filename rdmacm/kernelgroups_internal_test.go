@@ -132,8 +132,13 @@ func TestKernelAttaches(t *testing.T) {
 		w.ok(id.CreateQP(nil, &verbs.QPInitAttr{Cap: kernelCaps}))
 		w.ok(id.JoinMulticast(w.Context(), netip.AddrPortFrom(kernelGroup, 0), nil))
 		other := netip.MustParseAddr("239.9.9.9")
-		w.tellUD(2, EventMulticastJoin, 0, service(other))
+		there := service(other)
+		there.AH.DLID = 0xC001
+		w.tellUD(2, EventMulticastJoin, 0, there)
 		w.next(EventMulticastJoin)
+		if g := id.groups[kernelGroup]; g == nil || g.mlid != 0xC001 {
+			t.Errorf("the group of the ID is %+v: must have MLID 0xC001", g)
+		}
 		w.ok(id.QP().DetachMcast(verbs.GIDFromAddr(other), 0))
 		w.ok(id.QP().AttachMcast(verbs.GIDFromAddr(other), 0))
 		w.calls = nil

@@ -40,6 +40,7 @@ type group struct {
 	context  any
 	attached bool
 	gid      verbs.GID
+	mlid     uint16 // InfiniBand only
 	uid      uint64 // of the kernel's events; 0 for a software device
 	kernelID uint32
 }
@@ -154,7 +155,7 @@ func (id *ID) leave(g *group) error {
 	var err error
 	if g.attached {
 		g.attached = false
-		err = id.qp.DetachMcast(g.gid, 0)
+		err = id.qp.DetachMcast(g.gid, g.mlid)
 	}
 	return errors.Join(err, id.leaveByKernel(g))
 }
