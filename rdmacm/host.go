@@ -155,7 +155,8 @@ func (h *Host) scan() ([]*device, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return nil, &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "no RDMA device"}
+	return nil, &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "there is no device",
+		Hint: "verbena doctor says why"}
 }
 
 // device finds the opened device of a verbs.Device, nil if there is none.

@@ -170,7 +170,7 @@ func openFirst(devices []*Device, listErr error) (*Context, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, driverError("open_device", "", err)
 	}
-	return nil, newError("open_device", "", ENODEV, "there is no device")
+	return nil, &Error{Op: "open_device", Errno: ENODEV, Detail: "there is no device", Hint: "verbena doctor says why"}
 }
 
 // chosen reports the device that Open has chosen.

@@ -18,7 +18,7 @@ func TestV_DEV_02_NoDevices(t *testing.T) {
 		t.Errorf("%v, %v; want an empty list that is not nil", list, err)
 	}
 	_, err = Open("")
-	refused(t, err, ENODEV, "no device")
+	refused(t, err, ENODEV, "no device", "verbena doctor")
 }
 
 func TestV_DEV_06_NoProviderIsENOSYS(t *testing.T) {

@@ -38,7 +38,7 @@ func Tool() tool.Tool {
 
 func run(env *tool.Env, args []string) int {
 	f := tool.NewFlags(env,
-		"[--svg FILE] CAPTURE     a pcapng or pcap file\n"+
+		"[--svg FILE] CAPTURE     a pcapng or pcap file; - is the standard input\n"+
 			"[-c PACKETS] -i DEVICE live   the packets of running programs, until Ctrl-C")
 	svg := f.String("svg", "", "draw the ladder in this file")
 	device := f.StringP("interface", "i", "", "live: the device")
@@ -86,15 +86,17 @@ func run(env *tool.Env, args []string) int {
 }
 
 func fromFile(l *ladder, out *text, name string) (others int, err error) {
-	file, err := os.Open(name)
-	if err != nil {
-		var pe *os.PathError
-		if errors.As(err, &pe) {
-			err = pe.Err
+	file := os.Stdin
+	if name != "-" {
+		if file, err = os.Open(name); err != nil {
+			var pe *os.PathError
+			if errors.As(err, &pe) {
+				err = pe.Err
+			}
+			return 0, err
 		}
-		return 0, err
+		defer file.Close()
 	}
-	defer file.Close()
 	s, err := open(file)
 	if err != nil {
 		return 0, err

@@ -49,6 +49,31 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// A capture may come through a pipe, as from "verbena capture -w -".
+func TestExplainStandardInput(t *testing.T) {
+	_, want, _ := explain(captures + "rping.pcap")
+	file, err := os.ReadFile(captures + "rping.pcap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := os.Stdin
+	os.Stdin = r
+	defer func() { os.Stdin = before }()
+	done := make(chan error)
+	go func() {
+		_, err := w.Write(file)
+		done <- errors.Join(err, w.Close())
+	}()
+	status, out, stderr := explain("-")
+	if err := errors.Join(<-done, r.Close()); status != 0 || out != want || err != nil {
+		t.Errorf("status %d, %q, %v; not what the file gives:\n%.2000s", status, stderr, err, out)
+	}
+}
+
 // A retransmitted message is one line of its own, and its packets are counted once.
 func TestExplainCountsRetransmissions(t *testing.T) {
 	file := t.TempDir() + "/x.pcapng"
