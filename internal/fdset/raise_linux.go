@@ -17,6 +17,13 @@ func Raise(fd int) int {
 	return high
 }
 
+// Own raises a new descriptor and adds it. It returns the number of Raise.
+func Own(fd int) int {
+	fd = Raise(fd)
+	Add(fd)
+	return fd
+}
+
 // Dup returns a duplicate of a descriptor, which closes at exec, with a number of at least Floor if one is free.
 func Dup(fd int) (int, error) {
 	if dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, Floor()); err == nil {

@@ -39,9 +39,7 @@ func newVault() (*vault, error) {
 	if err != nil {
 		return nil, fmt.Errorf("link/udp: socketpair: %w", err)
 	}
-	p[0], p[1] = fdset.Raise(p[0]), fdset.Raise(p[1])
-	fdset.Add(p[0])
-	fdset.Add(p[1])
+	p[0], p[1] = fdset.Own(p[0]), fdset.Own(p[1])
 	err = unix.Sendmsg(p[0], []byte{0}, unix.UnixRights(p[0]), nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	unix.Close(p[0])
 	if err == nil {
@@ -165,8 +163,7 @@ func rights(oob []byte) (fds []int, err error) {
 			return nil, err
 		}
 		for i, fd := range got {
-			got[i] = fdset.Raise(fd)
-			fdset.Add(got[i])
+			got[i] = fdset.Own(fd)
 		}
 		fds = append(fds, got...)
 	}

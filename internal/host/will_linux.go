@@ -69,8 +69,7 @@ func createWills(regions int) (fd int, err error) {
 	if fd, err = unix.MemfdCreate("verbena-wills", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
 		return -1, fmt.Errorf("link/udp: memory for last wills: memfd_create: %w", err)
 	}
-	fd = fdset.Raise(fd)
-	fdset.Add(fd)
+	fd = fdset.Own(fd)
 	if err = unix.Ftruncate(fd, willsLen(regions)); err == nil {
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	}

@@ -72,20 +72,8 @@ func startWith(t *testing.T, q *QP, p iwarp.Params, ended func(silent bool)) (pe
 // connection is a connection of TCP. The peer has the smallest buffer.
 func connection(t *testing.T) (peer, own *net.TCPConn) {
 	t.Helper()
-	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	peer, err = net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = peer.Close() })
+	peer, own = accepted(t)
 	_ = peer.SetReadBuffer(1)
-	if own, err = l.AcceptTCP(); err != nil {
-		t.Fatal(err)
-	}
 	return peer, own
 }
 

@@ -73,7 +73,7 @@ func TestSecondDisconnect(t *testing.T) {
 	}
 }
 
-// What is posted when a silent peer is cut off completes with an error that says so.
+// A silent peer is cut off. The posted work requests complete with an error, whose cause is RETRY_EXC_ERR.
 func TestCutOfASilentPeer(t *testing.T) {
 	d, r := new(Device), &recorder{}
 	e := newEnd(t, d, 1, 8)
@@ -114,16 +114,7 @@ func TestCutOfASilentPeer(t *testing.T) {
 func TestPeerThatReadsSlowly(t *testing.T) {
 	const size = 16 << 20
 	e := newEnd(t, new(Device), 1, size)
-	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	peer := from(t, "127.0.0.1", plain(l.Addr()))
-	own, err := l.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer, own := accepted(t)
 	_ = own.SetWriteBuffer(64 << 10)
 	if err := e.Start(&Conn{tcp: own, Params: iwarp.Params{IRD: 1}}, func(bool) {}); err != nil {
 		t.Fatal(err)
@@ -191,7 +182,7 @@ func TestBytesOfTwoConnections(t *testing.T) {
 
 // A frame of the start-up may end with a piece of one byte.
 func TestFrameInPieces(t *testing.T) {
-	peer, own := connection(t)
+	peer, own := accepted(t)
 	_, frame := iwarp.Initiate(0, iwarp.Options{})
 	s, step := iwarp.Respond(0), make(chan iwarp.Step, 1)
 	go func() {

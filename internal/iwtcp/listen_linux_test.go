@@ -37,6 +37,21 @@ func from(t *testing.T, source string, to netip.AddrPort) *net.TCPConn {
 	return c
 }
 
+// accepted returns both ends of a connection of TCP. The caller closes own.
+func accepted(t *testing.T) (peer, own *net.TCPConn) {
+	t.Helper()
+	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer = from(t, "127.0.0.1", plain(l.Addr()))
+	if own, err = l.AcceptTCP(); err != nil {
+		t.Fatal(err)
+	}
+	return peer, own
+}
+
 // ended waits until the other side has closed a connection.
 func ended(t *testing.T, c *net.TCPConn) {
 	t.Helper()

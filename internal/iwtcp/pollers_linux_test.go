@@ -187,16 +187,22 @@ func TestEventOfASocketWithoutAQP(t *testing.T) {
 	}
 }
 
-// Data to read and room for writing are events as far as the QP wants them.
-func TestEventsOfASocket(t *testing.T) {
-	l := stillLoop(t)
-	defer l.close()
+// socketPair returns two connected sockets.
+func socketPair(t *testing.T) [2]int {
+	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(pair[0])
-	defer unix.Close(pair[1])
+	t.Cleanup(func() { _, _ = unix.Close(pair[0]), unix.Close(pair[1]) })
+	return pair
+}
+
+// Data to read and room for writing are events as far as the QP wants them.
+func TestEventsOfASocket(t *testing.T) {
+	l := stillLoop(t)
+	defer l.close()
+	pair := socketPair(t)
 	if _, err := unix.Write(pair[1], []byte{1}); err != nil {
 		t.Fatal(err)
 	}
@@ -232,12 +238,7 @@ func TestEventsOfASocket(t *testing.T) {
 func TestEndsOfTheWait(t *testing.T) {
 	l := stillLoop(t)
 	defer l.close()
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(pair[0])
-	defer unix.Close(pair[1])
+	pair := socketPair(t)
 	if err := l.add(new(QP), pair[0]); err != nil {
 		t.Fatal(err)
 	}
@@ -360,8 +361,9 @@ func TestPollsHeat(t *testing.T) {
 	}
 }
 
-// Polls look at sockets too, each 16th time or if a QP has something to do. What is in the memory of a QP is received.
-// Memory that was empty 4,097 times in sequence is not looked at any more, nor is that of a connection that has ended.
+// Each 16th poll looks at the sockets. Each poll does if a QP has something to do. A poll receives what is in the
+// memory of a QP. Memory that was empty 4,097 times in sequence is not looked at any more, nor is that of a connection
+// that has ended.
 func TestLooksAtMemory(t *testing.T) {
 	d, l := still(t)
 	p, other := stillRaw(t, d, 1), stillRaw(t, d, 2)

@@ -138,16 +138,7 @@ func TestSecondConnectionOfAQP(t *testing.T) {
 // A QP that is not in INIT takes no connection, and closes the one that it gets.
 func TestStartOutsideOfInit(t *testing.T) {
 	q, _, _ := responder(t, func(bool) {})
-	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	peer := from(t, "127.0.0.1", plain(l.Addr()))
-	own, err := l.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer, own := accepted(t)
 	if err := q.Start(&Conn{tcp: own, Params: iwarp.Params{}}, func(bool) {}); !errors.Is(err, transport.ErrState) {
 		t.Errorf("in RTS: %v", err)
 	}
@@ -307,16 +298,7 @@ func TestTapSeesTheStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.all = nil
-	l, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(loopbackAny))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	peer := from(t, "127.0.0.1", plain(l.Addr()))
-	tcp, err := l.AcceptTCP()
-	if err != nil {
-		t.Fatal(err)
-	}
+	peer, tcp := accepted(t)
 	ask := readRequest(key, 4)
 	if err := q.Start(&Conn{tcp: tcp, Params: iwarp.Params{IRD: 1, ORD: 1}, request: []byte("request"),
 		reply: []byte("reply"), rest: ask}, func(bool) {}); err != nil {

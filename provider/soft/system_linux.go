@@ -69,13 +69,12 @@ func watchInterfaces(changed func()) (stop func()) {
 	if err != nil {
 		return pollInterfaces(changed)
 	}
-	fd = fdset.Raise(fd)
+	fd = fdset.Own(fd)
 	groups := uint32(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR)
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
 		unix.Close(fd)
 		return pollInterfaces(changed)
 	}
-	fdset.Add(fd)
 	f := os.NewFile(uintptr(fd), "netlink")
 	var done sync.WaitGroup
 	done.Go(func() {

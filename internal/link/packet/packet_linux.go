@@ -49,12 +49,11 @@ func Open(name string) (link.Raw, error) {
 	if err != nil {
 		return nil, explain(name, err)
 	}
-	fd = fdset.Raise(fd)
+	fd = fdset.Own(fd)
 	if err := setUp(fd, ifi.Index); err != nil {
 		_ = unix.Close(fd)
 		return nil, explain(name, err)
 	}
-	fdset.Add(fd)
 	p := &port{file: os.NewFile(uintptr(fd), "packet socket of "+name), mtu: ifi.MTU + ethHeader}
 	if p.raw, err = p.file.SyscallConn(); err != nil {
 		_ = p.file.Close()

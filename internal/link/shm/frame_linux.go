@@ -129,8 +129,7 @@ func rights(oob []byte) (fds []int) {
 	}
 	for i, fd := range fds {
 		unix.CloseOnExec(fd)
-		fds[i] = fdset.Raise(fd)
-		fdset.Add(fds[i])
+		fds[i] = fdset.Own(fd)
 	}
 	return fds
 }

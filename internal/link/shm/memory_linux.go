@@ -60,8 +60,7 @@ func create(size int) (*memory, *os.File, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("link/shm: memfd_create: %w", err)
 	}
-	fd = fdset.Raise(fd)
-	fdset.Add(fd)
+	fd = fdset.Own(fd)
 	f := os.NewFile(uintptr(fd), "memfd")
 	m, err := fill(fd, size)
 	if err != nil {

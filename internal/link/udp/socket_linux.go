@@ -43,8 +43,7 @@ func newSocket(a netip.Addr) (options, error) {
 	if err != nil {
 		return options{}, fmt.Errorf("link/udp: socket for %v: %w", a, err)
 	}
-	fd = fdset.Raise(fd)
-	fdset.Add(fd)
+	fd = fdset.Own(fd)
 	o := options{fd: fd}
 	if family == unix.AF_INET6 {
 		o.set("IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)

@@ -294,22 +294,29 @@ func TestBusyRunStops(t *testing.T) {
 	t.Error("the run continues")
 }
 
-// After Ctrl-C the program does not wait for a busy peer's answer to its disconnect request.
-func TestStoppedRunDoesNotWaitForPeer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := rdmatest.New(rdmatest.Config{RealTime: true})
-		host := func(name string) *rdmacm.Host {
-			dev, err := f.NewDevice(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return rdmacm.NewHost(dev)
-		}
-		here, there := host("a"), host("b")
-		l, err := rdmacm.Listen(t.Context(), "198.18.0.2:7471", &rdmacm.Options{Host: there})
+// listening returns a fabric with two hosts, of which the second one listens at 198.18.0.2:7471.
+func listening(t *testing.T) (f *rdmatest.Fabric, here, there *rdmacm.Host, l *rdmacm.Listener) {
+	t.Helper()
+	f = rdmatest.New(rdmatest.Config{RealTime: true})
+	host := func(name string) *rdmacm.Host {
+		dev, err := f.NewDevice(name)
 		if err != nil {
 			t.Fatal(err)
 		}
+		return rdmacm.NewHost(dev)
+	}
+	here, there = host("a"), host("b")
+	l, err := rdmacm.Listen(t.Context(), "198.18.0.2:7471", &rdmacm.Options{Host: there})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, here, there, l
+}
+
+// After Ctrl-C the program does not wait for a busy peer's answer to its disconnect request.
+func TestStoppedRunDoesNotWaitForPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, here, there, l := listening(t)
 		accepted := make(chan *rdmacm.ID)
 		go func() { id, _ := l.Accept(t.Context()); accepted <- id }()
 		id, err := rdmacm.Dial(t.Context(), "198.18.0.2:7471", &rdmacm.Options{Host: here})
@@ -337,19 +344,7 @@ func TestStoppedRunDoesNotWaitForPeer(t *testing.T) {
 // With -R, too, an end that waits for the end of the peer's test notices that the peer's process has been killed.
 func TestKilledPeerOfConnectionManager(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := rdmatest.New(rdmatest.Config{RealTime: true})
-		host := func(name string) *rdmacm.Host {
-			dev, err := f.NewDevice(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return rdmacm.NewHost(dev)
-		}
-		here, there := host("a"), host("b")
-		l, err := rdmacm.Listen(t.Context(), "198.18.0.2:7471", &rdmacm.Options{Host: there})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f, here, there, l := listening(t)
 		c, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		served := make(chan error)
