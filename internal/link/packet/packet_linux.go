@@ -29,6 +29,9 @@ const (
 	ethHeader  = 14
 )
 
+// allProtocols is ETH_P_ALL in network byte order, as a socket address has it.
+var allProtocols = binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.ETH_P_ALL & 0xff})
+
 // port is a packet socket.
 type port struct {
 	file *os.File
@@ -89,8 +92,7 @@ func setUp(fd, ifindex int) error {
 		unix.PACKET_ADD_MEMBERSHIP,
 		&unix.PacketMreq{Ifindex: int32(ifindex), Type: unix.PACKET_MR_PROMISC},
 	)
-	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
-	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: ifindex})
+	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: allProtocols, Ifindex: ifindex})
 }
 
 func (p *port) MTU() int { return p.mtu }
@@ -115,7 +117,7 @@ func (p *port) Start(receive func(frame []byte, verified bool)) {
 
 // run receives until the socket is closed.
 func (p *port) run(receive func(frame []byte, verified bool)) {
-	n := 0
+	var n int
 	wait := func(fd uintptr) bool {
 		var errno syscall.Errno
 		n, errno = p.rx.recv(fd)
