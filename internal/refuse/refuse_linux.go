@@ -1,5 +1,6 @@
-// Package refuse runs a program to which the kernel refuses system calls, as the filters of containers and services do,
-// and a function to which it refuses descriptors. It is for tests and needs no privilege. It imports golang.org/x/sys.
+// Package refuse runs a program or a goroutine to which the kernel refuses system calls, as the filters of containers
+// and services do, and a function to which it refuses descriptors. It is for tests and needs no privilege. It imports
+// golang.org/x/sys.
 package refuse
 
 import (
@@ -14,7 +15,15 @@ import (
 // Exec replaces this process by a program to which the calls of the given numbers are refused with errno. It returns
 // only if that fails.
 func Exec(errno unix.Errno, calls []uintptr, path string, args, env []string) error {
-	runtime.LockOSThread() // the filter applies to this thread, which becomes the program
+	if err := Thread(errno, calls...); err != nil { // the thread becomes the program
+		return err
+	}
+	return os.NewSyscallError("execve", unix.Exec(path, args, env))
+}
+
+// Thread refuses the calls of the given numbers with errno to this goroutine, for good: its thread ends with it.
+func Thread(errno unix.Errno, calls ...uintptr) error {
+	runtime.LockOSThread() // never unlocked: nothing removes the filter
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl PR_SET_NO_NEW_PRIVS: %w", err)
 	}
@@ -24,7 +33,7 @@ func Exec(errno unix.Errno, calls []uintptr, path string, args, env []string) er
 	if e != 0 {
 		return fmt.Errorf("seccomp: %w", e)
 	}
-	return os.NewSyscallError("execve", unix.Exec(path, args, env))
+	return nil
 }
 
 // program returns the filter. The first word of its input is the number of the call.

@@ -58,10 +58,7 @@ func Open(name string) (link.Raw, error) {
 		return nil, explain(name, err)
 	}
 	p := &port{file: os.NewFile(uintptr(fd), "packet socket of "+name), mtu: ifi.MTU + ethHeader}
-	if p.raw, err = p.file.SyscallConn(); err != nil {
-		_ = p.file.Close()
-		return nil, fmt.Errorf("link/packet: %w", err)
-	}
+	p.raw, _ = p.file.SyscallConn() // fails for a closed file only
 	return p, nil
 }
 
@@ -97,11 +94,19 @@ func setUp(fd, ifindex int) error {
 
 func (p *port) MTU() int { return p.mtu }
 
-// Send gives a frame to the kernel. While the queue is full it retries, up to sendTries times.
+// Send gives a frame to the kernel.
 func (p *port) Send(frame []byte) error {
+	return untilRoom(func() error {
+		_, err := p.file.Write(frame)
+		return err
+	})
+}
+
+// untilRoom calls send again while the kernel's queue is full, up to sendTries times.
+func untilRoom(send func() error) error {
 	var err error
 	for range sendTries {
-		if _, err = p.file.Write(frame); !errors.Is(err, unix.ENOBUFS) {
+		if err = send(); !errors.Is(err, unix.ENOBUFS) {
 			break
 		}
 		runtime.Gosched()

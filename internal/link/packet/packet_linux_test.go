@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -110,6 +111,38 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForReceive checks that receive is not running after Close.
+func TestCloseWaitsForReceive(t *testing.T) {
+	canOpen(t)
+	l, err := Open("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var begun, ended atomic.Bool
+	running := make(chan struct{})
+	l.Start(func([]byte, bool) {
+		if begun.Swap(true) {
+			return
+		}
+		close(running)
+		for !errors.Is(l.Send(experimental("")), os.ErrClosed) {
+			runtime.Gosched()
+		}
+		time.Sleep(20 * time.Millisecond) // a Close that does not wait returns meanwhile
+		ended.Store(true)
+	})
+	if err := l.Send(experimental("")); err != nil {
+		t.Fatal(err)
+	}
+	<-running
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if !ended.Load() {
+		t.Error("receive has not returned")
+	}
+}
+
 // TestVeth sends frames, with and without VLAN tags and for other addresses, between two interfaces in its own
 // network namespace.
 func TestVeth(t *testing.T) {
@@ -173,6 +206,13 @@ func TestErrors(t *testing.T) {
 	err := explain("eth0", unix.EPERM)
 	if !errors.Is(err, syscall.EPERM) || !strings.Contains(err.Error(), "CAP_NET_RAW") ||
 		!strings.Contains(err.Error(), "setcap") {
+		t.Errorf("%v", err)
+	}
+	if err := explain("eth0", unix.EACCES); !errors.Is(err, syscall.EPERM) {
+		t.Errorf("%v", err)
+	}
+	err = explain("eth0", unix.EMFILE)
+	if !errors.Is(err, syscall.EMFILE) || strings.Contains(err.Error(), "CAP_NET_RAW") {
 		t.Errorf("%v", err)
 	}
 }

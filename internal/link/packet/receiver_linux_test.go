@@ -5,14 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/refuse"
 )
 
@@ -31,6 +30,9 @@ func datagrams(t *testing.T) (r *receiver, fd uintptr, put func([]byte)) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { closeBoth(pair) })
+	if err := unix.Bind(pair[0], &unix.SockaddrUnix{}); err != nil { // to a name that the kernel chooses
+		t.Fatal(err)
+	}
 	r = &receiver{}
 	r.init()
 	return r, uintptr(pair[1]), func(b []byte) {
@@ -74,7 +76,7 @@ func TestFramesMustBeComplete(t *testing.T) {
 }
 
 // TestReceiveInBatches checks that a call returns the frames that are there, at most as many as there are slots, and
-// none with an error.
+// none with an error. The kind of each frame is in the address of its sender.
 func TestReceiveInBatches(t *testing.T) {
 	r, fd, put := datagrams(t)
 	for i := range slots + 1 {
@@ -88,6 +90,9 @@ func TestReceiveInBatches(t *testing.T) {
 		for i := range n {
 			if b, _, ok := r.frame(i); !ok || !bytes.Equal(b, bytes.Repeat([]byte{byte(want.first + i)}, 20)) {
 				t.Errorf("frame %d: % x", want.first+i, b)
+			}
+			if r.names[i].Family != unix.AF_UNIX {
+				t.Errorf("frame %d: no sender", want.first+i)
 			}
 		}
 	}
@@ -152,6 +157,7 @@ func TestMetadataOfFrames(t *testing.T) {
 		{"of another type", 0, metadata(unix.SOL_PACKET, unix.PACKET_AUXDATA+1, tagOf(tag|checked)), plain, false},
 		{"too short", 0, ours(tagOf(tag | checked))[:unix.CmsgLen(int(unsafe.Sizeof(aux{})))-1], plain, false},
 		{"a header only", 0, ours(tagOf(tag | checked))[:unix.CmsgLen(0)], plain, false},
+		{"no padding", 0, ours(tagOf(checked))[:unix.CmsgLen(int(unsafe.Sizeof(aux{})))], plain, true},
 	} {
 		const slot = 2
 		r := &receiver{}
@@ -213,52 +219,77 @@ func TestReceiveBuffer(t *testing.T) {
 	}
 }
 
-// refusedEnv makes TestWithoutRecvmmsgChild execute the process without recvmmsg; it holds the errno.
-const refusedEnv = "PACKET_TEST_REFUSED"
-
 // TestWithoutRecvmmsg checks that frames are received while the system refuses recvmmsg.
 func TestWithoutRecvmmsg(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EPERM, unix.ENOSYS} {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestWithoutRecvmmsgChild$", "-test.v")
-		cmd.Env = append(os.Environ(), refusedEnv+"="+strconv.Itoa(int(errno)))
-		out, err := cmd.CombinedOutput()
-		if strings.Contains(string(out), "seccomp: ") {
-			t.Skipf("%s", out)
-		}
-		if err != nil || !strings.Contains(string(out), "PASS: TestReceiveOneAtATime") {
-			t.Errorf("%v: %v\n%s", errno, err, out)
-		}
+		t.Run(errno.Error(), func(t *testing.T) { // a goroutine of its own
+			r, fd, put := datagrams(t)
+			for i := range 3 {
+				put(bytes.Repeat([]byte{byte(i)}, 20+i))
+			}
+			if err := refuse.Thread(errno, unix.SYS_RECVMMSG); err != nil {
+				t.Skip(err)
+			}
+			for i := range 3 {
+				n, errno := r.recv(fd)
+				if n != 1 || errno != 0 {
+					t.Fatalf("%d frames, %v", n, errno)
+				}
+				if b, _, ok := r.frame(0); !ok || !bytes.Equal(b, bytes.Repeat([]byte{byte(i)}, 20+i)) {
+					t.Errorf("frame %d: % x", i, b)
+				}
+			}
+			if n, errno := r.recv(fd); n != 0 || errno != unix.EAGAIN {
+				t.Errorf("without a frame: %d, %v", n, errno)
+			}
+		})
 	}
 }
 
-func TestWithoutRecvmmsgChild(t *testing.T) {
-	errno, err := strconv.Atoi(os.Getenv(refusedEnv))
-	if err != nil {
-		t.Skip("a part of TestWithoutRecvmmsg")
-	}
-	args := []string{os.Args[0], "-test.run=^TestReceiveOneAtATime$", "-test.v"}
-	t.Fatal(refuse.Exec(unix.Errno(errno), []uintptr{unix.SYS_RECVMMSG}, os.Args[0], args, os.Environ()))
+// TestOpenWithoutOptions checks that a socket that cannot be set up is an error, and is closed.
+func TestOpenWithoutOptions(t *testing.T) {
+	canOpen(t)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := refuse.Thread(unix.ENOPROTOOPT, unix.SYS_SETSOCKOPT); err != nil {
+			t.Log(err)
+			return
+		}
+		before := len(fdset.Descriptors())
+		l, err := Open("lo")
+		if err == nil {
+			_ = l.Close()
+		}
+		if !errors.Is(err, unix.ENOPROTOOPT) || !strings.Contains(err.Error(), "raw packets of lo") {
+			t.Errorf("%v, want ENOPROTOOPT", err)
+		}
+		if after := len(fdset.Descriptors()); after != before {
+			t.Errorf("%d descriptors, %d before", after, before)
+		}
+	}()
+	<-done
 }
 
-// TestReceiveOneAtATime is the part of TestWithoutRecvmmsg that runs without the call.
-func TestReceiveOneAtATime(t *testing.T) {
-	if os.Getenv(refusedEnv) == "" {
-		t.Skip("a part of TestWithoutRecvmmsg")
-	}
-	r, fd, put := datagrams(t)
-	for i := range 3 {
-		put(bytes.Repeat([]byte{byte(i)}, 20+i))
-	}
-	for i := range 3 {
-		n, errno := r.recv(fd)
-		if n != 1 || errno != 0 {
-			t.Fatalf("%d frames, %v", n, errno)
+// TestFullQueue checks that a frame for which the kernel has no room is sent again, not for ever, and that another
+// error ends it.
+func TestFullQueue(t *testing.T) {
+	full := os.NewSyscallError("write", unix.ENOBUFS)
+	for _, c := range []struct {
+		results []error // of each try; the last one of all further ones
+		tries   int
+		want    error
+	}{
+		{[]error{nil}, 1, nil}, {[]error{full, full, nil}, 3, nil}, {[]error{full}, sendTries, unix.ENOBUFS},
+		{[]error{full, unix.EMSGSIZE}, 2, unix.EMSGSIZE},
+	} {
+		tries := 0
+		err := untilRoom(func() error {
+			tries++
+			return c.results[min(tries, len(c.results))-1]
+		})
+		if tries != c.tries || !errors.Is(err, c.want) {
+			t.Errorf("%v after %d tries, want %v after %d", err, tries, c.want, c.tries)
 		}
-		if b, _, ok := r.frame(0); !ok || !bytes.Equal(b, bytes.Repeat([]byte{byte(i)}, 20+i)) {
-			t.Errorf("frame %d: % x", i, b)
-		}
-	}
-	if n, errno := r.recv(fd); n != 0 || errno != unix.EAGAIN {
-		t.Errorf("without a frame: %d, %v", n, errno)
 	}
 }
