@@ -1,6 +1,7 @@
 package host
 
 import (
+	"math/bits"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -21,23 +22,30 @@ var allRequests = requestFilter{ranges: []idRange{{0, 1<<32 - 1}}, others: true}
 // maxRanges is the number of ranges of a filter. With more, neighbours merge.
 const maxRanges = 128
 
-// newRequestFilter returns the filter for service IDs, which are in order.
+// newRequestFilter returns the filter for service IDs, which are in order. IDs that are not further apart than the
+// smallest sufficient power of two share a range.
 func newRequestFilter(ids []uint64) (f requestFilter) {
 	n, _ := slices.BinarySearch(ids, 1<<32)
 	f.others = n < len(ids)
-	for gap := uint64(1); ; gap *= 2 {
-		f.ranges = f.ranges[:0]
-		for _, id := range ids[:n] {
-			if k := len(f.ranges); k > 0 && id-uint64(f.ranges[k-1].last) <= gap {
-				f.ranges[k-1].last = uint32(id)
-			} else {
-				f.ranges = append(f.ranges, idRange{uint32(id), uint32(id)})
-			}
-		}
-		if len(f.ranges) <= maxRanges {
-			return f
+	if n == 0 {
+		return f
+	}
+	var apart [33]int // neighbours, by the power of two that reaches from one to the other
+	for i, id := range ids[1:n] {
+		apart[bits.Len64(id-ids[i]-1)]++
+	}
+	power := len(apart) - 1
+	for ranges := 1 + apart[power]; power > 0 && ranges <= maxRanges; ranges += apart[power] {
+		power--
+	}
+	for _, id := range ids[:n] {
+		if k := len(f.ranges); k > 0 && id-uint64(f.ranges[k-1].last) <= 1<<power {
+			f.ranges[k-1].last = uint32(id)
+		} else {
+			f.ranges = append(f.ranges, idRange{uint32(id), uint32(id)})
 		}
 	}
+	return f
 }
 
 func (f requestFilter) equal(g requestFilter) bool {

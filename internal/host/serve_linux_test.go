@@ -169,6 +169,34 @@ func TestFloodOfMembers(t *testing.T) {
 	}
 }
 
+// TestPaceOfAUser checks that the members of one user share the requests that the leader takes, and those of another
+// user do not wait for them: each request holds up the mail of all members.
+func TestPaceOfAUser(t *testing.T) {
+	key, s, _ := testServer(t)
+	now := time.Now()
+	s.leader.mu.Lock()
+	s.leader.now = func() time.Time { return now }
+	s.leader.mu.Unlock()
+	const members = 4
+	for range members {
+		h, _ := newHostile(t, key) // its first request
+		for range burst/members - 1 {
+			h.ask(frame{kind: kindUnlisten, id: 5, slot: -1})
+		}
+	}
+	next := &session{uid: uint32(os.Geteuid())}
+	if d := s.leader.wait(next); d != pace {
+		t.Errorf("after the burst of %d members a request waits for %v, want %v", members, d, pace)
+	}
+	if d := s.leader.wait(&session{uid: next.uid + 1}); d != 0 {
+		t.Errorf("the first request of another user waits for %v", d)
+	}
+	now = now.Add((burst + 1) * pace)
+	if d := s.leader.wait(next); d != 0 {
+		t.Errorf("after a pause a request waits for %v", d)
+	}
+}
+
 // TestFloodOfRejectedMembers checks that connections beyond the limit of a user, each of which would otherwise be open
 // until its request has arrived or rejectTimeout has passed, are closed at once if there are many.
 func TestFloodOfRejectedMembers(t *testing.T) {

@@ -93,10 +93,27 @@ const (
 )
 
 const (
-	// If several users share the address, a member may make burst requests at once, and then one in each pace.
+	// If several users share the address, the members of one user, all together, may make burst requests at once, and
+	// then one in each pace. A request takes the leader's lock, for which the mail of all members waits.
 	burst = 256
 	pace  = 200 * time.Microsecond
 )
+
+// wait returns how long the next request of a member waits for those of the same user.
+func (l *leader) wait(s *session) time.Duration {
+	if !l.shared() {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	due := l.paces[s.uid]
+	if due.Before(now) {
+		due = now
+	}
+	l.paces[s.uid] = due.Add(pace)
+	return max(0, due.Sub(now)-(burst-1)*pace)
+}
 
 // serveMember serves one member until its connection ends.
 func (l *leader) serveMember(c *net.UnixConn, uid int) {
@@ -126,8 +143,7 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 	}
 	defer l.leave(s)
 	buf := make([]byte, maxFrame+1)
-	joined := false
-	for requests := 0; ; {
+	for joined := false; ; {
 		// The kernel closes descriptors that a member sends: the message has no room for them.
 		n, _, _, _, err := c.ReadMsgUnix(buf, nil)
 		if err != nil || n == 0 {
@@ -142,6 +158,7 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 			return
 		}
 		joined = true
+		time.Sleep(l.wait(s))
 		reply, fds := l.handle(s, f)
 		err = fdset.Send(c, reply.bytes(), rightsOf(fds))
 		if f.kind == kindClaim {
@@ -149,9 +166,6 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 		}
 		if err != nil {
 			return
-		}
-		if requests++; l.shared() && requests > burst {
-			time.Sleep(pace)
 		}
 	}
 }

@@ -57,9 +57,14 @@ func (l *leader) send(left []Will) {
 func (l *leader) leave(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	services, groups := len(s.services), len(s.groups)
 	slots := l.table.remove(s)
-	l.resteer()
-	l.listMulticast()
+	if services > 0 {
+		l.resteer()
+	}
+	if groups > 0 {
+		l.listMulticast()
+	}
 	if s.will != nil {
 		var left []Will
 		for _, w := range s.will.collect(0, memberWills) {
