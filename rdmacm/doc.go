@@ -48,10 +48,11 @@
 // A peer that is killed sends nothing. Others report its death, as the kernel does for C programs: EventDisconnected
 // comes at once, or EventRejected if the connection was not established yet. If the peer was a process of this host
 // that is reached through shared memory, this device reports it, and the QP goes to ERR. Else other processes that
-// share the peer's device do; "verbena serve" is one. If there is none, or the whole host is down, only a side that
-// sends notices it, after all retries. SetKeepAlive and Options.KeepAlive make an idle QP send. On adapters, which lack
-// them, the program posts a WRITE of 0 bytes at intervals: it needs neither address nor key, the peer's device
-// acknowledges it, and its program does not notice it.
+// share the peer's device do; "verbena serve" is one. If there is none, the device learns within 15 s that the peer's
+// port is closed, if ICMP messages can pass: EventDisconnected comes with the status -ETIMEDOUT. If the whole host is
+// down, or a new process has opened the device, only a side that sends notices it, after all retries. SetKeepAlive and
+// Options.KeepAlive make an idle QP send. On adapters, which lack them, the program posts a WRITE of 0 bytes at
+// intervals: it needs neither address nor key, the peer's device acknowledges it, and its program does not notice it.
 //
 // # Errors
 //

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -101,3 +102,11 @@ func (id *ID) Report(in connInput) {
 
 // Unreachable reports that nothing sent to the peer arrives, as the system does.
 func (id *ID) Unreachable(err error) { id.onUnreachable(id.cmid, err) }
+
+// AskEvery sets the time between two packets that ask a peer's host whether its port is open.
+func AskEvery(d time.Duration) { askEvery = d }
+
+// Suspect and Acquit begin and end the checks of a peer whose port is closed.
+func (id *ID) Suspect() { id.suspect() }
+
+func (id *ID) Acquit() { id.acquit() }

@@ -2,7 +2,9 @@ package rdmacm
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/umad"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // manager is the connection management of one device: the state machine of internal/cm, with the lock, the clock, QP
@@ -37,8 +40,9 @@ type manager struct {
 	epoch time.Time
 	kick  chan struct{} // has a token when run has to look at timers, events or death notices
 	stop  chan struct{}
-	ended sync.WaitGroup // run
+	ended sync.WaitGroup // run and keepVigil
 
+	onInterfaces bool // the device sends through network interfaces
 	unwatchPeers func()
 	notices      deathNotices
 
@@ -57,6 +61,9 @@ type manager struct {
 	wakeAt int64
 	// +checklocks:mu
 	closed bool
+	// Ends keepVigil; nil while it does not run.
+	// +checklocks:mu
+	vigil context.CancelFunc
 }
 
 // newManager opens QP 1 of a device and starts the connection management.
@@ -72,6 +79,9 @@ func newManager(d *device) (*manager, error) {
 	if err != nil {
 		_ = port.Close()
 		return nil, err
+	}
+	if table, err := d.ctx.QueryGIDTable(); err == nil {
+		m.onInterfaces = slices.ContainsFunc(table, func(e verbs.GIDEntry) bool { return e.NetDev != "" })
 	}
 	c := cm.Config{GUID: d.vdev.GUID().Uint64(), AckDelay: d.attr.LocalCAAckDelay, Agent: m.agent.ID()}
 	c.IDPrefix, c.IDBits = gsi.CommIDs(port)
@@ -93,6 +103,9 @@ func (m *manager) end() {
 	m.mu.Lock()
 	was := m.closed
 	m.closed = true
+	if m.vigil != nil {
+		m.vigil()
+	}
 	m.mu.Unlock()
 	if was {
 		return
@@ -195,4 +208,5 @@ func (m *manager) flush() {
 	if m.machine.NextDeadline() < m.wakeAt {
 		m.wake()
 	}
+	m.startVigil()
 }

@@ -121,6 +121,15 @@ func New(cfg Config) *Machine {
 // Live is the number of IDs in use: all that are not IDLE, destroyed IDs in timewait included.
 func (m *Machine) Live() int { return m.live }
 
+// Established calls visit with each ID that is ESTABLISHED, in no order.
+func (m *Machine) Established(visit func(*ID)) {
+	for _, id := range m.ids {
+		if id.state == StateEstablished && !id.destroyed {
+			visit(id)
+		}
+	}
+}
+
 // enroll gives id a communication ID. It reports whether the table has room.
 func (m *Machine) enroll(id *ID) bool {
 	if m.live >= m.cfg.MaxIDs && m.timewait.first != nil {

@@ -60,7 +60,7 @@ func TestParseOffender(t *testing.T) {
 		{"nothing", nil, ""},
 		{"a damaged message", []byte{1, 2, 3}, ""},
 	} {
-		got := parseOffender(c.oob)
+		_, got := parseExtended(c.oob)
 		if want, _ := netip.ParseAddr(c.want); got != want {
 			t.Errorf("%s: %v, want %v", c.name, got, want)
 		}

@@ -123,13 +123,13 @@ func offender(c *net.UDPConn) (from netip.Addr) {
 	_ = raw.Control(func(fd uintptr) {
 		oob := make([]byte, 512)
 		_, n, _, _, _ := unix.Recvmsg(int(fd), make([]byte, 1), oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-		from = parseOffender(oob[:n])
+		_, from = parseExtended(oob[:n])
 	})
 	return from
 }
 
-// parseOffender finds the address behind a struct sock_extended_err.
-func parseOffender(oob []byte) netip.Addr {
+// parseExtended finds the errno of a struct sock_extended_err, and the address behind it.
+func parseExtended(oob []byte) (errno syscall.Errno, from netip.Addr) {
 	const extended = 16 // bytes of struct sock_extended_err
 	list, _ := unix.ParseSocketControlMessage(oob)
 	for _, m := range list {
@@ -138,17 +138,18 @@ func parseOffender(oob []byte) netip.Addr {
 		if !ip4 && !ip6 || len(m.Data) < extended+8 {
 			continue
 		}
+		errno = syscall.Errno(binary.NativeEndian.Uint32(m.Data))
 		sa := m.Data[extended:]
 		switch binary.NativeEndian.Uint16(sa) {
 		case unix.AF_INET:
-			return netip.AddrFrom4([4]byte(sa[4:8]))
+			return errno, netip.AddrFrom4([4]byte(sa[4:8]))
 		case unix.AF_INET6:
 			if len(sa) >= 24 {
-				return netip.AddrFrom16([16]byte(sa[8:24])).Unmap()
+				return errno, netip.AddrFrom16([16]byte(sa[8:24])).Unmap()
 			}
 		}
 	}
-	return netip.Addr{}
+	return errno, from
 }
 
 // explain adds what an errno means here.

@@ -2,19 +2,17 @@ package wire
 
 import "net/netip"
 
-// NoQPN is a QPN that no QP has: 0xFFFFFF is that of multicast packets, and devices number their QPs from below.
-const NoQPN = 0xFFFFFE
-
-// Harmless returns the UDP payload of a complete RoCEv2 packet that every receiver drops: an acknowledgement to a QP
-// that does not exist. It serves to find out whether datagrams from src reach dst. A datagram that is no RoCEv2 packet
-// must not be sent for that: rdma_rxe of Linux 6.1 reads an uninitialised pointer if a datagram is shorter than a BTH,
-// and the peer's kernel stops.
+// Harmless returns the UDP payload of a complete RoCEv2 packet that every receiver drops: an acknowledgement to the QPN
+// of multicast packets, with an address that is no group. It serves to find out whether datagrams from src reach dst.
+// rdma_rxe drops it without a word; for a QPN that does not exist it writes a line into the kernel's log. A datagram
+// that is no RoCEv2 packet must not be sent: rdma_rxe of Linux 6.1 reads an uninitialised pointer if a datagram is
+// shorter than a BTH, and the peer's kernel stops.
 //
 // src and dst are the addresses and UDP ports of the datagram, and both IPv4 or both IPv6. The ICRC of an IPv4 packet
 // is that of identification 0.
 func Harmless(src, dst netip.AddrPort) []byte {
 	b := make([]byte, BTHLen+AETHLen+ICRCLen)
-	BTH(b).Put(Ack, 0, 0xFFFF, NoQPN, 0, 0)
+	BTH(b).Put(Ack, 0, 0xFFFF, MulticastQPN, 0, 0)
 	NewFlow(src.Addr(), dst.Addr(), src.Port(), dst.Port()).Seal(b, 0)
 	return b
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// TestHarmless: the packet is complete and for no QP, with a correct ICRC.
+// TestHarmless: the packet is complete and for no group, with a correct ICRC.
 func TestHarmless(t *testing.T) {
 	for _, c := range [][2]string{
 		{"192.0.2.1:1234", "198.51.100.2:4791"},
@@ -19,7 +19,7 @@ func TestHarmless(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %v", src, err)
 		}
-		if p.BTH().Opcode() != wire.Ack || p.BTH().DestQPN() != wire.NoQPN || p.BTH().PKey() != 0xFFFF {
+		if p.BTH().Opcode() != wire.Ack || p.BTH().DestQPN() != wire.MulticastQPN || p.BTH().PKey() != 0xFFFF {
 			t.Errorf("%v: opcode %v, QPN %#x, P_Key %#x", src, p.BTH().Opcode(), p.BTH().DestQPN(), p.BTH().PKey())
 		}
 		if _, ok := wire.NewFlow(src.Addr(), dst.Addr(), src.Port(), dst.Port()).Verify(b, 0); !ok {

@@ -1,0 +1,38 @@
+package rdmacm_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// The last process of an address is killed, and nobody can send its DREQ: a server that only receives learns of it,
+// because the port of that address is closed. A client that is merely stopped stays connected.
+func TestDeathOfTheLastProcessOfAnAddress(t *testing.T) {
+	if beVictim(t) {
+		return
+	}
+	t.Setenv("VERBENA_SHM", "0")
+	rdmacm.AskEvery(50 * time.Millisecond)
+	h, addr := udpHost(t, 11)
+	w := &world{T: t, a: h, b: h}
+	l, at := w.listenHere()
+	c := newVictim(w, t.Name(), "client", addr.Next(), at)
+	s := l.request()
+	w.ok(s.Accept(bg, nil))
+	s.expect(rdmacm.EventEstablished)
+	c.says("established")
+	c.stop()
+	time.Sleep(200 * time.Millisecond)
+	if ev, err := s.ch.TryGetEvent(); err == nil {
+		t.Fatalf("%v while the client is stopped", ev.Type)
+	}
+	w.ok(c.cmd.Process.Signal(syscall.SIGCONT))
+	c.kill()
+	s.soon(rdmacm.EventDisconnected, -int(syscall.ETIMEDOUT))
+	s.over()
+	l.close()
+	w.ok(h.Close())
+}

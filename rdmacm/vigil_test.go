@@ -1,0 +1,62 @@
+package rdmacm_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/rdmacm"
+)
+
+// An ICMP message alone ends no connection: a suspect that answers stays connected, and is not checked for ever. One
+// that does not answer is given up.
+func TestSuspects(t *testing.T) {
+	in(t, func(w *world) {
+		l := w.listen(at(addrB, port), 1)
+		c, s := w.connected(l, at(addrB, port))
+		c.Suspect()
+		time.Sleep(time.Minute)
+		c.none()
+		c.Acquit()
+		w.fab.Cut(addrA, addrB)
+		time.Sleep(time.Hour)
+		c.none()
+		c.Suspect()
+		if ev := c.expect(rdmacm.EventDisconnected); ev.Status != -int(syscall.ETIMEDOUT) {
+			t.Errorf("status %d", ev.Status)
+		}
+		w.fab.Heal(addrA, addrB)
+		w.ok(c.Disconnect(bg))
+		s.expect(rdmacm.EventDisconnected)
+		w.ok(s.Disconnect(bg))
+		s.closeID()
+		c.close()
+		l.close()
+	})
+}
+
+// The program's own keep-alive, if it is shorter, is not touched by a suspicion; a longer one comes back.
+func TestSuspectsWithKeepAlive(t *testing.T) {
+	for _, own := range []time.Duration{100 * time.Millisecond, time.Minute} {
+		in(t, func(w *world) {
+			l := w.listen(at(addrB, port), 1)
+			c, s := w.connected(l, at(addrB, port))
+			w.ok(c.SetKeepAlive(own))
+			c.Suspect()
+			c.Acquit()
+			w.fab.Cut(addrA, addrB)
+			begin := time.Now()
+			c.expect(rdmacm.EventDisconnected)
+			if took := time.Since(begin); took < own || took > 2*own+6*time.Second {
+				t.Errorf("%v with the keep-alive %v", took, own)
+			}
+			w.fab.Heal(addrA, addrB)
+			w.ok(c.Disconnect(bg))
+			s.expect(rdmacm.EventDisconnected)
+			w.ok(s.Disconnect(bg))
+			s.closeID()
+			c.close()
+			l.close()
+		})
+	}
+}
