@@ -28,13 +28,21 @@ const (
 	whole   = 0xFFFFFFFF
 )
 
-// steer attaches the program that chooses among the sockets of the group of fd, of which slots are those of QPN
-// slots. A packet arrives at the socket of the slot of its QP number, connection management at the socket of the slot
-// in the communication ID of the receiver. Requests, which carry a service ID, arrive at the socket of QP 1 if the
-// filter passes them. Other requests and everything else for QP 1 arrive at the socket of strays: nobody has asked for
-// them, and many may come. All other packets go to the sink. So do packets for the multicast QP, which the kernel also
+// steer attaches the program that chooses among the sockets of the group of fd.
+func steer(fd int, prog []unix.SockFilter) error {
+	if err := attach(fd, unix.SO_ATTACH_REUSEPORT_CBPF, prog); err != nil {
+		return fmt.Errorf("link/udp: setsockopt SO_ATTACH_REUSEPORT_CBPF: %w", err)
+	}
+	return nil
+}
+
+// steering returns the program that chooses among the sockets of a group, of which slots are those of QPN slots. A
+// packet arrives at the socket of the slot of its QP number, connection management at the socket of the slot in the
+// communication ID of the receiver. Requests, which carry a service ID, arrive at the socket of QP 1 if the filter
+// passes them. Other requests and everything else for QP 1 arrive at the socket of strays: nobody has asked for them,
+// and many may come. All other packets go to the sink. So do packets for the multicast QP, which the kernel also
 // delivers to the sockets of multicast groups, unless loopback6 is set: see udp.Link.Join.
-func steer(fd, slots int, loopback6 bool, requests requestFilter) error {
+func steering(slots int, loopback6 bool, requests requestFilter) []unix.SockFilter {
 	multicast := uint32(Sink)
 	if loopback6 {
 		multicast = GSI
@@ -67,11 +75,7 @@ func steer(fd, slots int, loopback6 bool, requests requestFilter) error {
 		23: {Code: bpfRetA},
 		24: {Code: bpfRetK, K: Sink},
 	}
-	prog = append(prog, requests.program()...) // 25
-	if err := attach(fd, unix.SO_ATTACH_REUSEPORT_CBPF, prog); err != nil {
-		return fmt.Errorf("link/udp: setsockopt SO_ATTACH_REUSEPORT_CBPF: %w", err)
-	}
-	return nil
+	return append(prog, requests.program()...) // 25
 }
 
 // refuse attaches a filter that drops everything.
@@ -83,11 +87,25 @@ func refuse(fd int) error {
 func admit(fd int) { _ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0) }
 
 // confine attaches a filter that passes only the packets of a slot to its socket, whatever the program of the group
-// does, and locks it: no owner of the descriptor can remove it. The filter sees the packet from the UDP header on.
+// does, and locks it: no owner of the descriptor can remove it.
 func confine(fd, slot int) error {
-	const udpHeader = 8
+	err := attach(fd, unix.SO_ATTACH_FILTER, confinement(slot))
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1)
+	}
+	if err != nil {
+		return fmt.Errorf("link/udp: confining the socket of QPN slot %d: %w", slot, err)
+	}
+	return nil
+}
+
+// udpHeader is the length of the header that a filter of a socket sees before the packet.
+const udpHeader = 8
+
+// confinement returns the filter that passes only the packets of a slot.
+func confinement(slot int) []unix.SockFilter {
 	n := uint32(slot)
-	err := attach(fd, unix.SO_ATTACH_FILTER, []unix.SockFilter{
+	return []unix.SockFilter{
 		0:  {Code: bpfLoadWord, K: udpHeader + destQPN},
 		1:  {Code: bpfAnd, K: 0xFFFFFF},
 		2:  {Code: bpfJumpEq, K: wire.GSIQPN, Jt: 3},
@@ -104,14 +122,7 @@ func confine(fd, slot int) error {
 		13: {Code: bpfJumpEq, K: n, Jf: 1},
 		14: {Code: bpfRetK, K: whole},
 		15: {Code: bpfRetK},
-	})
-	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_LOCK_FILTER, 1)
 	}
-	if err != nil {
-		return fmt.Errorf("link/udp: confining the socket of QPN slot %d: %w", slot, err)
-	}
-	return nil
 }
 
 func attach(fd, opt int, prog []unix.SockFilter) error {

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -61,6 +62,81 @@ func TestFramesKeepTheirFields(t *testing.T) {
 			!bytes.Equal(got.Packet, pkt) {
 			t.Errorf("%+v was %+v", got, m)
 		}
+	}
+}
+
+// TestLayoutOfFrames checks the bytes of a frame: processes of different builds talk to each other as long as version
+// is the same.
+func TestLayoutOfFrames(t *testing.T) {
+	f := frame{kind: kindClaim, resume: true, slot: 0x12, errno: 0x0102, seq: 0x05060708, id: 0x1112131415161718,
+		addr: netip.MustParseAddr("ff02::304")}
+	const want = "4301120002010000181716151413121108070605" + "ff020000" + "00000000" + "00000000" + "00000304"
+	if got := fmt.Sprintf("%x", f.bytes()); got != want || version != 4 {
+		t.Errorf("version %d has %s, want %s", version, got, want)
+	}
+	m := Mail{Packet: []byte{0xAA, 0xBB}, TClass: 3, HopLimit: 64, Src: netip.MustParseAddr("192.0.2.1"),
+		Dst: netip.MustParseAddr("ff02::77")}
+	const mail = "4d0340" + "00000000000000000000ffffc0000201" + "ff020000000000000000000000000077" + "aabb"
+	if got := fmt.Sprintf("%x", m.bytes()); got != mail {
+		t.Errorf("mail %s, want %s", got, mail)
+	}
+}
+
+// TestMailOfAnyLength checks the longest and the shortest packet of mail.
+func TestMailOfAnyLength(t *testing.T) {
+	pkt := make([]byte, maxFrame-mailHeader+1)
+	wire.BTH(pkt).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 1, 0)
+	m := Mail{Packet: pkt[:len(pkt)-1], Src: peerAddr, Dst: peerAddr}
+	longest := m.bytes()
+	if len(longest) != maxFrame {
+		t.Errorf("the longest frame has %d bytes", len(longest))
+	}
+	if got, ok := parseMail(longest[:mailHeader+1024]); !ok || len(got.Packet) != 1024 {
+		t.Errorf("%d bytes of mail, %v", len(got.Packet), ok)
+	}
+	if _, ok := parseMail(append(longest, 0)); ok {
+		t.Error("a longer frame is valid")
+	}
+	if m.Packet = pkt; m.bytes() != nil {
+		t.Error("a packet that is too long is mail")
+	}
+	for n := range mailHeader + 1 { // the last one has no packet
+		if _, ok := parseMail(longest[:n]); ok {
+			t.Errorf("%d bytes are mail", n)
+		}
+	}
+}
+
+// TestAddressOfAPacket checks the address of packets that may be for another process.
+func TestAddressOfAPacket(t *testing.T) {
+	mad := func(class byte, attr uint16) []byte {
+		b := make([]byte, MADOffset+madMinimum)
+		wire.BTH(b).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 1, 0)
+		b[MADOffset+MADClass], b[MADOffset+MADAttr], b[MADOffset+MADAttr+1] = class, byte(attr>>8), byte(attr)
+		b[MADOffset+MADLocalID], b[MADOffset+MADPeerID], b[MADOffset+madReqSID] = 5, 6, 7
+		return b
+	}
+	request, none := Address{Service: 7 << 56, Slot: -1}, Address{}
+	for _, c := range []struct {
+		pkt  []byte
+		want Address
+		ok   bool
+	}{
+		{mad(ClassCM, AttrREQ), request, true},
+		{mad(ClassCM, AttrSIDRReq), request, true},
+		{mad(ClassCM, AttrSIDRRep), Address{Slot: 5}, true},
+		{mad(ClassCM, attrDREQ), Address{Slot: 6}, true},
+		{mad(ClassCM+1, AttrREQ), none, false},
+		{mad(ClassCM, AttrREQ)[:MADOffset+madMinimum-1], none, false},
+	} {
+		if got, ok := addressOf(c.pkt); got != c.want || ok != c.ok {
+			t.Errorf("% x: %+v, %v, want %+v, %v", c.pkt[MADOffset:], got, ok, c.want, c.ok)
+		}
+	}
+	b := make([]byte, wire.BTHLen)
+	wire.BTH(b).Put(wire.UC|wire.SendOnly, 0, 0xFFFF, 0x091234, 1, 0)
+	if got, ok := addressOf(b); got != (Address{Slot: 9}) || !ok {
+		t.Errorf("a QP of slot 9: %+v, %v", got, ok)
 	}
 }
 

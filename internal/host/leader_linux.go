@@ -139,7 +139,8 @@ func (l *leader) grow() (err error) {
 // steer attaches the program that chooses the socket of a packet.
 func (l *leader) steer() (err error) {
 	l.filter = l.requests()
-	e := l.store.use(0, func(fds []int) { err = steer(fds[0], l.slotSockets(), l.cfg.Loopback6, l.filter) })
+	prog := steering(l.slotSockets(), l.cfg.Loopback6, l.filter)
+	e := l.store.use(0, func(fds []int) { err = steer(fds[0], prog) })
 	return errors.Join(e, err)
 }
 
@@ -344,11 +345,15 @@ func (l *leader) prepare(n int, resume bool) syscall.Errno {
 	return errnoOrZero(err)
 }
 
-// divide divides the receive buffer space equally among the slots that have an owner. The size is the bound divided
-// by a power of two, so that it rarely changes.
+// shareOf returns the buffer of each slot in bytes if owned slots have an owner: an equal part of the bound, divided by
+// a power of two so that it rarely changes, and not more than the kernel accounts for the requested size.
+func shareOf(owned, requested int) int {
+	return min(slotBuffers>>bits.Len(uint(max(1, owned)-1)), 2*requested)
+}
+
+// divide divides the receive buffer space among the slots that have an owner.
 func (l *leader) divide() {
-	owned := max(1, l.table.owned())
-	share := min(slotBuffers>>bits.Len(uint(owned-1)), 2*l.cfg.RecvBuffer)
+	share := shareOf(l.table.owned(), l.cfg.RecvBuffer)
 	if share == l.share {
 		return
 	}

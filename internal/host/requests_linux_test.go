@@ -14,37 +14,10 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// choose runs the program of a filter on a request, and returns the index of the socket.
+// choose returns the index of the socket that a request arrives at.
 func (f requestFilter) choose(t *testing.T, pkt []byte) uint32 {
 	t.Helper()
-	prog := f.program()
-	a := uint32(0)
-	for i := 0; i < len(prog); i++ {
-		in := prog[i]
-		holds := false
-		switch in.Code {
-		case bpfLoadWord:
-			a = uint32(pkt[in.K])<<24 | uint32(pkt[in.K+1])<<16 | uint32(pkt[in.K+2])<<8 | uint32(pkt[in.K+3])
-			continue
-		case bpfRetK:
-			return in.K
-		case bpfJumpEq:
-			holds = a == in.K
-		case bpfJumpGe:
-			holds = a >= in.K
-		case bpfJumpGt:
-			holds = a > in.K
-		default:
-			t.Fatalf("instruction %d has code %#x", i, in.Code)
-		}
-		if holds {
-			i += int(in.Jt)
-		} else {
-			i += int(in.Jf)
-		}
-	}
-	t.Fatal("the program has no end")
-	return 0
+	return execute(t, f.program(), pkt)
 }
 
 // TestRequestFilter checks that requests for claimed service IDs arrive at the socket of QP 1, and others do not while

@@ -152,6 +152,28 @@ func TestHostileMemberOfServe(t *testing.T) {
 	w.close()
 }
 
+// TestServeKeepsNothingOfMembers checks that the memory and the connection of a member end with it.
+func TestServeKeepsNothingOfMembers(t *testing.T) {
+	key, s, _ := testServer(t)
+	before := descriptors(t)
+	for range 3 {
+		h, mem := newHostile(t, key)
+		closeFDs(mem)
+		mem[0] = -1 // the end of the test closes what is left
+		h.c.Close()
+	}
+	for begin := time.Now(); descriptors(t) > before; time.Sleep(time.Millisecond) {
+		if time.Since(begin) > 10*time.Second {
+			t.Fatalf("%d descriptors, %d before", descriptors(t), before)
+		}
+	}
+	s.leader.mu.Lock()
+	defer s.leader.mu.Unlock()
+	if n, m := len(s.leader.conns), len(s.leader.table.sessions); n+m > 0 {
+		t.Errorf("%d connections and %d sessions are left", n, m)
+	}
+}
+
 // TestFloodOfMembers checks that members of another user find room, however many connections and requests a member
 // makes. Here the limits are those of one user.
 func TestFloodOfMembers(t *testing.T) {
@@ -342,6 +364,7 @@ func TestServeNamesItsDirectory(t *testing.T) {
 
 // TestRelativeRunDirRefused: verbena serve and a program with another working directory would not find each other.
 func TestRelativeRunDirRefused(t *testing.T) {
+	t.Chdir(t.TempDir())
 	t.Setenv(envRun, "relative")
 	key := ownKey()
 	if s, err := Serve(key, Config{Open: opener(key)}, Sharing{Mode: 0o700, GID: -1, UID: -1}); err == nil {

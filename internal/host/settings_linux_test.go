@@ -5,18 +5,29 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // TestNumbersOfASlot checks that QP numbers and communication IDs lead to their slot.
 func TestNumbersOfASlot(t *testing.T) {
 	for slot := range Slots {
 		first, last := QPNs(slot)
-		if SlotOf(first) != slot || SlotOf(last) != slot || slot > 0 && SlotOf(first-1) != slot-1 {
+		next, _ := QPNs(slot + 1)
+		if SlotOf(first) != slot || SlotOf(last) != slot || next != last+1 || slot > 0 && SlotOf(first-1) != slot-1 {
 			t.Fatalf("slot %d: QPNs %#x to %#x", slot, first, last)
 		}
 		prefix, bits := CommIDs(slot)
 		if bits != SlotBits || int(prefix>>(32-bits)) != slot || prefix<<bits != 0 {
 			t.Fatalf("slot %d: communication IDs %#x/%d", slot, prefix, bits)
+		}
+		if got := SocketOf(last - 1); got != FirstSlot+slot {
+			t.Fatalf("slot %d: socket %d", slot, got)
+		}
+	}
+	for _, qpn := range []uint32{wire.GSIQPN, wire.MulticastQPN} {
+		if got := SocketOf(qpn); got != GSI {
+			t.Errorf("QP %#x: socket %d", qpn, got)
 		}
 	}
 }
@@ -61,13 +72,32 @@ func TestShareOfTheBuffers(t *testing.T) {
 	for n := 1; n < 5; n++ {
 		slots = append(slots, g.claim(t, n))
 	}
-	if least := size(slots[4]); least >= alone {
+	if alone < slotBuffers {
 		t.Skipf("the system allows %d bytes", alone)
+	}
+	if got := size(slots[4]); got != slotBuffers/8 {
+		t.Errorf("one of 5 slots has %d bytes, want %d", got, slotBuffers/8)
 	}
 	for i, s := range slots {
 		if size(s) != size(slots[4]) {
 			t.Errorf("slot %d has %d bytes, slot 4 %d", i, size(s), size(slots[4]))
 		}
+	}
+}
+
+// TestShareIsAPowerOfTwo checks the size of the buffer of one slot, in bytes, for numbers of slots with an owner.
+func TestShareIsAPowerOfTwo(t *testing.T) {
+	const enough = slotBuffers
+	for owned, want := range map[int]int{
+		0: slotBuffers, 1: slotBuffers, 2: slotBuffers / 2, 3: slotBuffers / 4, 4: slotBuffers / 4, 5: slotBuffers / 8,
+		8: slotBuffers / 8, 9: slotBuffers / 16, Slots: slotBuffers / Slots,
+	} {
+		if got := shareOf(owned, enough); got != want {
+			t.Errorf("%d slots: %d, want %d", owned, got, want)
+		}
+	}
+	if got := shareOf(2, 1000); got != 2000 { // the kernel doubles what it is asked for
+		t.Errorf("less was requested: %d", got)
 	}
 }
 

@@ -135,6 +135,127 @@ func TestSlotsOfRoot(t *testing.T) {
 	}
 }
 
+// TestLongestFreeSlotComesFirst checks the order in which slots are assigned to processes of one user: the packets of
+// the last owner of a slot may still be under way.
+func TestLongestFreeSlotComesFirst(t *testing.T) {
+	none := func(int) bool { return false }
+	for _, shared := range []bool{false, true} {
+		tab := newTable(shared)
+		s := &session{uid: 1}
+		tab.add(s)
+		for n := range 4 {
+			if got := tab.candidate(s, 6, none); got != n {
+				t.Errorf("shared %v: slot %d, want %d, the first one without an owner", shared, got, n)
+			}
+			tab.assign(s, n)
+		}
+		for _, n := range []int{2, 0, 3, 1} {
+			tab.unassign(s, n)
+			tab.free(n)
+		}
+		want := []int{4, 5, 2, 0, 3, 1} // those that nobody has had were free for longest
+		if shared {
+			want = []int{2, 0, 3, 1, 4, 5}
+		}
+		for _, n := range want {
+			got := tab.candidate(s, 6, none)
+			if got != n {
+				t.Errorf("shared %v: slot %d, want %d", shared, got, n)
+			}
+			tab.assign(s, got)
+		}
+		if got := tab.candidate(s, 6, none); got != -1 {
+			t.Errorf("shared %v: slot %d though all have an owner", shared, got)
+		}
+		// A slot of another user is not for this one, if several share the address.
+		other := &session{uid: 2}
+		tab.add(other)
+		tab.unassign(s, 3)
+		tab.free(3)
+		want[0] = 3
+		if shared {
+			want[0] = -1
+		}
+		if got := tab.candidate(other, 6, none); got != want[0] || tab.mayHave(other, 3) == shared {
+			t.Errorf("shared %v: another user gets slot %d", shared, got)
+		}
+	}
+}
+
+// TestLimitsOfOneUser checks the limits of members that all belong to one user, without verbena serve.
+func TestLimitsOfOneUser(t *testing.T) {
+	tab := newTable(false)
+	for range 3 * userSessions {
+		if errno := tab.add(&session{}); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	n := 0
+	claim := func(s *session) syscall.Errno {
+		errno := tab.allowed(s)
+		if errno == 0 {
+			tab.assign(s, n)
+			n++
+		}
+		return errno
+	}
+	for range extraSlots / (memberSlots - 1) { // members with as many slots as possible
+		s := &session{}
+		tab.add(s)
+		for i := range memberSlots + 1 {
+			if errno := claim(s); (errno != 0) != (i == memberSlots) || errno != 0 && errno != syscall.EUSERS {
+				t.Fatalf("slot %d of a member: %v", i, errno)
+			}
+		}
+	}
+	s := &session{}
+	tab.add(s)
+	const left = extraSlots % (memberSlots - 1)
+	for i := range left + 2 {
+		if errno := claim(s); (errno != 0) != (i > left) || errno != 0 && errno != syscall.EUSERS {
+			t.Errorf("slot %d of the last member: %v with %d beyond the first ones", i, errno, tab.extra())
+		}
+	}
+	for range 4 {
+		s := &session{}
+		tab.add(s)
+		if errno := claim(s); errno != 0 {
+			t.Errorf("a first slot: %v", errno)
+		}
+		if errno := claim(s); errno != syscall.EUSERS {
+			t.Errorf("a second slot: %v", errno)
+		}
+	}
+	for id := range uint64(memberServices + 1) {
+		errno := tab.listen(s, id)
+		if (errno != 0) != (id == memberServices) || errno != 0 && errno != syscall.EUSERS {
+			t.Fatalf("service %d: %v", id, errno)
+		}
+	}
+	if errno := tab.listen(s, 5); errno != 0 {
+		t.Errorf("a service ID that the member has: %v", errno)
+	}
+	if errno := tab.listen(&session{}, 5); errno != syscall.EADDRINUSE {
+		t.Errorf("a service ID of another member: %v", errno)
+	}
+	if !slices.IsSorted(tab.claimed) || len(tab.claimed) != memberServices {
+		t.Errorf("%d service IDs in the filter", len(tab.claimed))
+	}
+	tab.unlisten(&session{}, 5)
+	if tab.services[5] != s {
+		t.Error("another member released the service ID")
+	}
+	tab.unlisten(s, 5)
+	if _, listed := slices.BinarySearch(tab.claimed, 5); listed || len(tab.claimed) != memberServices-1 ||
+		len(s.services) != memberServices-1 {
+		t.Error("a released service ID is in the filter")
+	}
+	tab.remove(s)
+	if len(tab.claimed) != 0 || len(tab.services) != 0 {
+		t.Errorf("%d service IDs after the end of the member", len(tab.claimed))
+	}
+}
+
 // TestReleasedSlotLeavesTheOthers checks that a session keeps its other slots.
 func TestReleasedSlotLeavesTheOthers(t *testing.T) {
 	tab := newTable(false)

@@ -98,3 +98,109 @@ func TestTimedOutRequestsAreRevoked(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// null returns n descriptors.
+func null(t *testing.T, n int) (fds []int) {
+	t.Helper()
+	for range n {
+		fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, fd)
+	}
+	return fds
+}
+
+// sendTo sends a message with descriptors, which it closes.
+func sendTo(t *testing.T, c *net.UnixConn, b []byte, fds []int) {
+	t.Helper()
+	if _, _, err := c.WriteMsgUnix(b, rightsOf(fds), nil); err != nil {
+		t.Fatal(err)
+	}
+	closeFDs(fds)
+}
+
+// TestMemberKeepsNoDescriptors checks that a member closes the descriptors that come with anything but the reply that
+// it waits for.
+func TestMemberKeepsNoDescriptors(t *testing.T) {
+	mail := forSlot(7, 64)
+	for name, b := range map[string][]byte{
+		"mail": mail.bytes(), "no reply": (&frame{kind: kindClaim, slot: -1}).bytes(), "no frame": {1, 2, 3},
+		"unawaited": (&frame{kind: kindReply, slot: -1, seq: unawaited}).bytes(),
+		"too late":  (&frame{kind: kindReply, slot: 9, seq: 1}).bytes(),
+		"not read":  (&frame{kind: kindReply, slot: 9, seq: 2}).bytes(),
+	} {
+		member, leader := connPair(t)
+		before := descriptors(t)
+		got := make(chan Mail, 1)
+		r := newRemote(Key{}, member, &unix.Ucred{}, func(m Mail) { got <- m })
+		r.expired.Store(1)
+		sendTo(t, leader, b, null(t, 3))
+		leader.Close() // after what was sent
+		<-r.over
+		if len(got) != 0 != (name == "mail") {
+			t.Errorf("%s: %d packets were delivered", name, len(got))
+		}
+		r.close()
+		if n := descriptors(t); n > before-2 { // without the connection
+			t.Errorf("%s: %d descriptors, %d before", name, n, before)
+		}
+	}
+}
+
+// TestLateReplyReleasesOnlyAClaim checks that a member that gets the reply to a request that has timed out releases the
+// slot of a claim, and no slot that such a reply only names: the process may own it.
+func TestLateReplyReleasesOnlyAClaim(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		reply frame
+		fds   int
+		want  bool
+	}{
+		{"a claim", frame{slot: 9}, 1, true},
+		{"a claim of slot 0", frame{slot: 0}, 1, true},
+		{"a release", frame{slot: 9}, 0, false},
+		{"a refused claim", frame{slot: 9, errno: unix.EADDRINUSE}, 1, false},
+		{"a service ID", frame{slot: -1}, 1, false},
+	} {
+		member, leader := connPair(t)
+		got := make(chan Mail, 1)
+		r := newRemote(Key{}, member, &unix.Ucred{}, func(m Mail) { got <- m })
+		r.expired.Store(5)
+		c.reply.kind, c.reply.seq = kindReply, 5
+		sendTo(t, leader, c.reply.bytes(), null(t, c.fds))
+		mail := forSlot(7, 64)
+		sendTo(t, leader, mail.bytes(), nil)
+		<-got // it has read the reply before
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _, _ = r.do(frame{kind: kindListen, id: 1, slot: -1})
+		}()
+		first := answerOne(t, leader, frame{slot: -1}, nil)
+		if released := first.kind == kindRelease; released != c.want || !released && first.kind != kindListen ||
+			released && (first.slot != c.reply.slot || first.seq != unawaited) {
+			t.Errorf("%s: %+v", c.name, first)
+		}
+		leader.Close()
+		<-done
+		r.close()
+	}
+}
+
+// TestLastWordOfALeader checks that a reply that precedes the end of the connection is the answer: it can say why.
+func TestLastWordOfALeader(t *testing.T) {
+	member, leader := connPair(t)
+	r := newRemote(Key{}, member, &unix.Ucred{}, func(Mail) {})
+	defer r.close()
+	sendTo(t, leader, (&frame{kind: kindReply, slot: -1, errno: unix.EMFILE}).bytes(), nil)
+	leader.Close()
+	<-r.over
+	if f, _, err := r.do(frame{kind: kindJoin, slot: -1}); err != nil || f.errno != unix.EMFILE {
+		t.Errorf("%+v, %v", f, err)
+	}
+	if _, _, err := r.do(frame{kind: kindJoin, slot: -1}); !errors.Is(err, errEnded) {
+		t.Errorf("without a reply: %v", err)
+	}
+}

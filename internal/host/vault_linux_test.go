@@ -73,6 +73,77 @@ func TestVault(t *testing.T) {
 	}
 }
 
+// TestVaultRefusesSockets checks that sockets that a vault cannot keep are not counted, and are closed.
+func TestVaultRefusesSockets(t *testing.T) {
+	v, err := newVault()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.close()
+	const most = 253 // of one message: SCM_MAX_FD of the kernel
+	before := descriptors(t)
+	if err := v.add(null(t, most+1)); err == nil || v.count() != 0 {
+		t.Errorf("%d sockets, %v", v.count(), err)
+	}
+	if n := descriptors(t); n > before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+	for _, first := range []int{-1, 0} {
+		if err := v.use(first, func([]int) { t.Error("there are sockets") }); err != unix.EINVAL {
+			t.Errorf("from %d on: %v, want EINVAL", first, err)
+		}
+	}
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, err := openVault(fd); err == nil {
+		t.Error("a descriptor of something else is a vault")
+	}
+}
+
+// TestLocksEndWithTheLastLink checks that the locks of a process end with its last link, and their descriptors too.
+func TestLocksEndWithTheLastLink(t *testing.T) {
+	lk := &foreignLocks{}
+	before := descriptors(t)
+	a := lk.locks(t)
+	second, err := unix.FcntlInt(uintptr(a.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := openLocks(second)
+	if err != nil || b != a {
+		t.Fatalf("%p instead of %p, %v", b, a, err)
+	}
+	if !a.lock(7) {
+		t.Fatal("not locked")
+	}
+	other := func() bool { // locks as another process does
+		l := unix.Flock_t{Type: unix.F_WRLCK, Start: 7, Len: 1}
+		return unix.FcntlFlock(uintptr(lk.fd), unix.F_OFD_SETLK, &l) == nil
+	}
+	b.close()
+	if other() {
+		t.Error("the lock has ended with another link")
+	}
+	locksMu.Lock()
+	a.refs++ // for the close of the end of the test
+	locksMu.Unlock()
+	a.close()
+	a.close()
+	if !other() {
+		t.Error("the lock has not ended with the last link")
+	}
+	locksMu.Lock()
+	_, listed := allLocks[a.key]
+	a.refs, a.fds = 1, nil
+	locksMu.Unlock()
+	if n := descriptors(t); listed || n > before+1 { // lk.fd
+		t.Errorf("listed: %v; %d descriptors, %d before", listed, n, before)
+	}
+}
+
 // TestLocks checks that a lock belongs to one link and ends with it, and not before, although descriptors of the
 // memory are opened and closed.
 func TestLocks(t *testing.T) {

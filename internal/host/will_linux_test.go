@@ -96,6 +96,42 @@ func TestClosingLeavesNoWill(t *testing.T) {
 	}
 }
 
+// TestEveryWillIsCollected checks that last wills are collected whatever the order in which they were set, up to the
+// limit, and once.
+func TestEveryWillIsCollected(t *testing.T) {
+	w, err := openWills(memory(t, 1)[0], 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(w.fd)
+	defer w.close()
+	if w.newPlace(1, Will{To: peerAddr}) != nil {
+		t.Error("a place in a region that does not exist")
+	}
+	var all []*Place
+	for range 5 {
+		all = append(all, w.newPlace(0, Will{To: peerAddr}))
+	}
+	set := func() {
+		for _, n := range []int{3, 0, 4, 1} {
+			all[n].Set([]byte{'a' + byte(n)})
+		}
+	}
+	for most, want := range map[int]string{10: "abde", 4: "abde", 3: "abd", 1: "a"} {
+		set()
+		got := ""
+		for _, b := range w.collect(0, most) {
+			got += string(b.MAD)
+		}
+		if got != want || len(w.collect(0, most)) != 0 {
+			t.Errorf("at most %d: %q, want %q", most, got, want)
+		}
+	}
+	if cap := len(w.header) / 8; cap < Slots {
+		t.Errorf("the header has room for %d regions", cap)
+	}
+}
+
 // TestPlacesRunOut checks that a full region has no place until one is freed.
 func TestPlacesRunOut(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())

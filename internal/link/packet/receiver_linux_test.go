@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"unsafe"
@@ -200,22 +201,44 @@ func setOption(p *port, level, option, value int) error {
 	return errors.Join(err, refused)
 }
 
-// TestReceiveBuffer checks that a process that may exceed the system's limit of receive buffers does.
+func bufferOf(t *testing.T, p *port) (n int) {
+	t.Helper()
+	if err := p.raw.Control(func(fd uintptr) {
+		n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestReceiveBuffer checks that a process that may exceed the system's limit of receive buffers does, and that another
+// one gets as much as the system allows.
 func TestReceiveBuffer(t *testing.T) {
 	canOpen(t)
 	p := open(t, "lo").(*port)
-	if err := setOption(p, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, recvBuffer); err != nil {
-		t.Skipf("this test needs CAP_NET_ADMIN: %v", err)
+	for _, option := range []int{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF} {
+		t.Run("", func(t *testing.T) {
+			if option == unix.SO_RCVBUF {
+				onlyRawPackets(t)
+			}
+			if err := setOption(p, unix.SOL_SOCKET, option, recvBuffer); err != nil {
+				t.Skipf("this test needs CAP_NET_ADMIN: %v", err)
+			}
+			if got, want := bufferOf(t, open(t, "lo").(*port)), bufferOf(t, p); got != want {
+				t.Errorf("%d bytes, want %d", got, want)
+			}
+		})
 	}
-	size := func(p *port) (n int) {
-		err := p.raw.Control(func(fd uintptr) { n, _ = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF) })
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	if got, want := size(open(t, "lo").(*port)), size(p); got != want {
-		t.Errorf("%d bytes, want %d", got, want)
+}
+
+// onlyRawPackets takes all rights but that to open packet sockets from this goroutine, whose thread ends with it.
+func onlyRawPackets(t *testing.T) {
+	t.Helper()
+	runtime.LockOSThread() // never unlocked
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	caps := [2]unix.CapUserData{{Effective: 1 << unix.CAP_NET_RAW, Permitted: 1 << unix.CAP_NET_RAW}}
+	if err := unix.Capset(&hdr, &caps[0]); err != nil {
+		t.Skip(err)
 	}
 }
 
