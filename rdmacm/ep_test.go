@@ -68,6 +68,29 @@ func TestC_EP_Endpoints(t *testing.T) {
 	})
 }
 
+// A passive endpoint without QP attributes makes no QPs.
+func TestC_EP_04_RequestsWithoutQP(t *testing.T) {
+	in(t, func(w *world) {
+		res := must(rdmacm.GetAddrInfo(bg, addrB.String(), "7471", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive}))(w)
+		l := must(w.b.CreateEP(bg, res, nil, nil))(w)
+		w.ok(l.Listen(0))
+		c := w.resolved(rdmacm.PSTCP, at(addrB, 7471))
+		w.ok(c.CreateQP(nil, qpInit()))
+		w.ok(c.Connect(bg, nil))
+		s := must(l.GetRequest(bg))(w)
+		if s.QP() != nil {
+			t.Error("a QP that nobody asked for")
+		}
+		w.ok(s.CreateQP(nil, qpInit()))
+		w.ok(s.Accept(bg, nil))
+		c.expect(rdmacm.EventEstablished)
+		w.ok(s.Close())
+		c.expect(rdmacm.EventDisconnected)
+		c.close()
+		w.ok(l.Close())
+	})
+}
+
 func TestC_REQ_02_OnlySynchronous(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)

@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -163,4 +165,73 @@ func TestCloseWaitsForWorkOnADevice(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A host that is closed is no longer among those that tools ask for their connections.
+func TestClosedHostIsNotDescribed(t *testing.T) {
+	h, _ := startedHost(t)
+	calls := 0
+	real := h.unpublish
+	h.unpublish = func() {
+		calls++
+		if real != nil {
+			real()
+		}
+	}
+	for range 2 {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if calls != 1 {
+		t.Errorf("withdrawn %d times, want once", calls)
+	}
+}
+
+// unopenable is a device that cannot be opened.
+//
+//conformance:fake
+type unopenable struct{ verbs.DriverDevice }
+
+func (unopenable) Info() verbs.DriverInfo { return verbs.DriverInfo{Name: "broken"} }
+
+func (unopenable) Open(verbs.DriverContextEvents) (verbs.DriverContext, error) {
+	return nil, syscall.EIO
+}
+
+// A device that cannot be opened is an error, and not a device.
+func TestDeviceThatCannotBeOpened(t *testing.T) {
+	h := NewHost(driver.NewDevice(unopenable{}))
+	if list, err := h.Devices(); !errors.Is(err, syscall.EIO) || len(list) != 0 {
+		t.Errorf("%v, %v, want EIO", list, err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// lastWill notes what is done to it.
+type lastWill struct {
+	set     string
+	dropped int
+}
+
+func (w *lastWill) Set(mad []byte) { w.set = string(mad) }
+
+func (w *lastWill) Drop() { w.dropped++ }
+
+// The last will of a connection is replaced by its newest datagram, and dropped when there is none any more.
+func TestLastWillOfAConnection(t *testing.T) {
+	w := &lastWill{}
+	id := &cm.ID{LastWill: w}
+	m := &manager{}
+	m.updateWill(id, []byte("first"))
+	if m.updateWill(id, []byte("second")); w.set != "second" || w.dropped != 0 || id.LastWill != w {
+		t.Errorf("%+v", w)
+	}
+	for range 2 { // once more has no effect
+		if m.updateWill(id, nil); w.dropped != 1 || id.LastWill != nil {
+			t.Errorf("%+v, %v", w, id.LastWill)
+		}
+	}
 }

@@ -217,9 +217,7 @@ func (id *ID) unbind() {
 	h := id.host
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if id.bound != (portKey{}) {
-		h.ports.release(id)
-	}
+	h.ports.release(id) // if it has one
 	delete(h.wild, id)
 	if id.dev != nil {
 		delete(id.dev.users, id)

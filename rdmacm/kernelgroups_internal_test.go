@@ -125,6 +125,20 @@ func TestKernelJoins(t *testing.T) {
 	})
 }
 
+// An ID that the kernel cannot bind is not left in the kernel.
+func TestKernelDoesNotBindForAGroup(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		id := w.grouped()
+		w.refuse(syscall.EACCES, "bind")
+		w.errno(id.JoinMulticast(w.Context(), netip.AddrPortFrom(kernelGroup, 0), nil), syscall.EACCES)
+		w.called("create 1 UDP UD", "bind 1 198.18.0.1:5000 0", "destroy 1")
+		w.refuse(0, "bind")
+		w.ok(id.JoinMulticast(w.Context(), netip.AddrPortFrom(kernelGroup, 0), nil))
+		w.called("create 2 UDP UD", "bind 2 198.18.0.1:5000 0", "join 2 3 239.1.2.3:0 0 0")
+		w.ok(id.Close())
+	})
+}
+
 // The QP is attached to the group that the kernel names. An ID that is in a group can still resolve an address.
 func TestKernelAttaches(t *testing.T) {
 	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {

@@ -77,6 +77,22 @@ func TestKernelListens(t *testing.T) {
 	}
 }
 
+// A listener keeps the port that the program has read, also when it begins to listen on an adapter again.
+func TestKernelListenerKeepsItsPort(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		l := w.id(PSTCP)
+		w.ok(l.BindAddr(anyKernelPort))
+		w.ok(l.Listen(1))
+		port := l.SrcPort()
+		l.mu.Lock()
+		if at := l.kernelLocal(); at.Port() != port {
+			t.Errorf("the kernel would choose another port: %v, want %d", at, port)
+		}
+		l.mu.Unlock()
+		w.ok(l.Close())
+	})
+}
+
 // A port that another process has is replaced by another one, if the program does not depend on it.
 func TestKernelListenFails(t *testing.T) {
 	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/iwtcp"
 	_ "github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -172,6 +173,36 @@ func TestStreamParameters(t *testing.T) {
 			t.Errorf("%v and %v", active.conn, passive.conn)
 		}
 		w.discard(active, passive, l)
+	})
+}
+
+// A peer that answers fewer READs than this side wants outstanding, and has fewer outstanding, decides.
+func TestStreamPeerWithFewerResources(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		done := make(chan error, 1)
+		l, err := iwtcp.Listen(netip.MustParseAddrPort("127.0.0.1:0"), false, func(r *iwtcp.Request) {
+			o, err := streamOptions()
+			if err != nil {
+				t.Error(err)
+			}
+			o.IRD, o.MaxIRD, o.ORD = 2, 2, 1
+			c, err := r.Accept(o)
+			if err == nil {
+				defer c.Close()
+			}
+			done <- err
+		})
+		w.ok(err)
+		defer l.Close()
+		id := w.routed(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), l.Port()), false)
+		w.ok(id.Connect(w.Context(), &ConnParam{ResponderResources: 7, InitiatorDepth: 9}))
+		w.ok(<-done)
+		c := w.next(id.ch, EventEstablished).Conn
+		if c.ResponderResources != 7 || c.InitiatorDepth != 2 {
+			t.Errorf("%+v, want 2 outstanding", c)
+		}
+		w.next(id.ch, EventDisconnected)
+		w.discard(id)
 	})
 }
 
