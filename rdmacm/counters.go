@@ -41,16 +41,19 @@ func (c *Counters) Map() map[string]uint64 {
 	return m
 }
 
-// Counters reads the counters of a device of the host. They are zero while no ID has used it.
+// Counters reads the counters of a device of the host. They are zero while no ID has used it; of an adapter or an iWARP
+// device only IDs is counted. It is safe for concurrent use, and has no C twin.
 func (h *Host) Counters(vctx *verbs.Context) (c Counters) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range h.devices {
-		if d.ctx != vctx || d.cm == nil {
+		if d.ctx != vctx {
 			continue
 		}
-		c.CM, c.MAD = d.cm.counters(), d.cm.port.Counters()
 		c.IDs = len(d.users)
+		if d.cm != nil {
+			c.CM, c.MAD = d.cm.counters(), d.cm.port.Counters()
+		}
 	}
 	return c
 }

@@ -25,9 +25,13 @@ func CreateEP(ctx context.Context, res *AddrInfo, pd *verbs.PD, init *verbs.QPIn
 }
 
 // CreateEP makes a synchronous ID from the first of the results of GetAddrInfo (rdma_create_ep). An active ID can
-// Connect: its route is resolved, and with init it has a QP, in pd or the default PD. A passive ID can Listen: its
-// address is bound, and with init each ID of GetRequest has a QP, in pd or the default PD. Migrate makes it
-// asynchronous. Close destroys it with QP and SRQ. If a step fails everything is destroyed. EINVAL without a result.
+// Connect: its route is resolved, and with init it has a QP, in pd or the default PD; init gets the type of res, the
+// actual sizes and the CQs. A passive ID can Listen: its address is bound, and with init, which is copied, each ID of
+// GetRequest has a QP, in pd or the default PD. Migrate makes it asynchronous. Close destroys it with QP and SRQ. If a
+// step fails everything is destroyed.
+//
+// EINVAL without a result; otherwise the errors of CreateID and of BindAddr, or of ResolveAddr, ResolveRoute and
+// CreateQP. Each of the two steps of resolving waits for 2 s at most, and no longer than ctx.
 func (h *Host) CreateEP(ctx context.Context, res *AddrInfo, pd *verbs.PD, init *verbs.QPInitAttr) (*ID, error) {
 	return h.createEP(ctx, res, pd, init, func(*ID) error { return nil })
 }
@@ -67,6 +71,7 @@ func (id *ID) setEndpoint(res *AddrInfo, pd *verbs.PD, init *verbs.QPInitAttr) {
 	}
 	if id.ep.pd = pd; init != nil {
 		copied := *init
+		copied.Type = res.QPType
 		id.ep.init = &copied
 	}
 }

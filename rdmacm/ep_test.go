@@ -91,6 +91,32 @@ func TestC_EP_04_RequestsWithoutQP(t *testing.T) {
 	})
 }
 
+// The type of the QPs of an endpoint is that of the address, whatever the attributes say, on both sides.
+func TestEndpointHasTheTypeOfItsAddress(t *testing.T) {
+	in(t, func(w *world) {
+		wrong := func() *verbs.QPInitAttr {
+			init := qpInit()
+			init.Type = verbs.QPTypeUD
+			return init
+		}
+		res := must(rdmacm.GetAddrInfo(bg, addrB.String(), "7471", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive}))(w)
+		l := must(w.b.CreateEP(bg, res, nil, wrong()))(w)
+		w.ok(l.Listen(0))
+		connected := make(chan error)
+		c := must(w.a.CreateEP(bg, must(rdmacm.GetAddrInfo(bg, addrB.String(), "7471", nil))(w), nil, wrong()))(w)
+		go func() { connected <- c.Connect(bg, nil) }()
+		s := must(l.GetRequest(bg))(w)
+		if c.QP().Type() != verbs.QPTypeRC || s.QP().Type() != verbs.QPTypeRC {
+			t.Errorf("QPs of type %v and %v", c.QP().Type(), s.QP().Type())
+		}
+		w.ok(s.Accept(bg, nil))
+		w.ok(<-connected)
+		for _, id := range []*rdmacm.ID{c, s, l} {
+			w.ok(id.Close())
+		}
+	})
+}
+
 func TestC_REQ_02_OnlySynchronous(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 0)

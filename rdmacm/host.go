@@ -15,9 +15,9 @@ import (
 // package's functions, has the devices that verbs.Devices lists at any time; a program that makes its own devices, as
 // a test does, makes a host of them. A Host is safe for concurrent use.
 //
-// Devices are opened when they are first needed and stay open until Close. A device that an ID is or was bound to has
-// QP 1 open and three goroutines. While an ID listens on all devices, one more goroutine looks for new devices every
-// second.
+// Devices are opened when they are first needed and stay open until Close. A device that an ID is or was bound to, or
+// has listened on, has QP 1 open and three goroutines; an adapter or an iWARP device has one goroutine. While an ID
+// listens on all devices of the default host, one more goroutine looks for new devices every second.
 type Host struct {
 	list func() ([]*verbs.Device, error)
 	grow bool // list returns new devices later
@@ -75,9 +75,10 @@ func NewHost(devices ...*verbs.Device) *Host {
 // DefaultHost is the host of the package's functions. It has no C twin.
 func DefaultHost() *Host { return defaultHost }
 
-// Close ends the connection management of the host's devices and closes them. EBUSY while IDs are left: the host is
-// unchanged. EBUSY also while the program has objects on a device: that device stays open, but no ID can be bound to
-// it any more; call Close again without the objects. EINVAL for the default host, which cannot be closed.
+// Close ends the connection management of the host's devices and closes them. EBUSY while IDs are bound to a device or
+// listen: the host is unchanged. EBUSY also while the program has objects on a device: that device stays open, but no
+// ID can be bound any more (ErrClosed), as after success; call Close again without the objects. EINVAL for the default
+// host, which cannot be closed.
 func (h *Host) Close() error {
 	const op = "close_host"
 	if h == defaultHost {
@@ -155,9 +156,12 @@ func (h *Host) scan() ([]*device, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return nil, &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "there is no device",
-		Hint: "verbena doctor says why"}
+	return nil, errNoDevice
 }
+
+// errNoDevice is the error of a host without devices.
+var errNoDevice = &Error{Op: "get_devices", Errno: syscall.ENODEV, Detail: "there is no device",
+	Hint: "verbena doctor says why"}
 
 // device finds the opened device of a verbs.Device, nil if there is none.
 //
@@ -171,8 +175,8 @@ func (h *Host) device(dev *verbs.Device) *device {
 	return nil
 }
 
-// Devices lists the host's devices, opened (rdma_get_devices). They are those of ID.Verbs. The program
-// must not close them. ENODEV if there are none.
+// Devices lists the host's devices, opened (rdma_get_devices). They are those of ID.Verbs. The program must not close
+// them. ENODEV if there are none, ErrClosed after Close; otherwise the errors of opening them, if none opens.
 func (h *Host) Devices() ([]*verbs.Context, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,6 +189,9 @@ func (h *Host) Devices() ([]*verbs.Context, error) {
 		if !d.gone {
 			list = append(list, d.ctx)
 		}
+	}
+	if len(list) == 0 {
+		return nil, errNoDevice
 	}
 	return list, nil
 }

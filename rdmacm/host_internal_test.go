@@ -235,3 +235,21 @@ func TestLastWillOfAConnection(t *testing.T) {
 		}
 	}
 }
+
+// A device that was removed is not listed, though an ID still holds it.
+func TestDevicesWithoutTheRemovedOne(t *testing.T) {
+	h := memoryHost(t)
+	id, err := h.CreateID(nil, PSTCP, nil)
+	if err == nil {
+		err = id.BindAddr(netip.AddrPortFrom(fuzzHere, 0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.Close()
+	h.list = func() ([]*verbs.Device, error) { return nil, nil } // as verbs.Devices after the removal
+	id.dev.remove()
+	if list, err := h.Devices(); len(list) != 0 || !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("%d devices, %v; want ENODEV", len(list), err)
+	}
+}

@@ -124,6 +124,16 @@ func (w *streamWorld) requested(to netip.AddrPort, p *ConnParam) (active, passiv
 }
 
 // The numbers and the data of both sides arrive at the other side.
+func TestStreamCountsIDs(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, _ := w.listen(1)
+		if c := w.h.Counters(l.Verbs()); c.IDs != 1 {
+			t.Errorf("%d IDs, want 1", c.IDs)
+		}
+		w.ok(l.Close())
+	})
+}
+
 func TestStreamParameters(t *testing.T) {
 	inStream(t, func(w *streamWorld) {
 		l, to := w.listen(1)
