@@ -20,8 +20,8 @@ type Registration struct {
 	Methods      []uint8  // without the response bit; none: only answers to Call
 	Attributes   []uint16 // none: all
 
-	// Handler is called for each request, in the goroutine of the port, so it must not block. r and the MAD are
-	// valid until it returns. Without a Handler, requests are queued for Recv.
+	// Handler is called for each request, in the goroutine of the port. It must neither block nor close an Agent or
+	// a Port of the device. r and the MAD are valid until it returns. Without a Handler, requests are queued for Recv.
 	Handler func(r *Received)
 
 	// QueueLen is the number of requests queued for Recv, not below 0; 0 means 128. More are dropped and counted
@@ -88,8 +88,8 @@ func (p *Port) Register(r Registration) (*Agent, error) {
 // ID returns the upper half of the transaction IDs of the agent's requests (the agent ID of umad_register).
 func (a *Agent) ID() uint32 { return a.num }
 
-// Close ends the agent (umad_unregister). Calls in progress return ErrClosed. It waits for the Handler, which must
-// therefore not call it. ErrClosed if the agent is closed already.
+// Close ends the agent (umad_unregister). Calls in progress return ErrClosed. It waits for the Handler that runs, of
+// whichever agent, so no Handler may call it. ErrClosed if the agent is closed already.
 func (a *Agent) Close() error { return a.port.share.remove(a) }
 
 // TID returns a transaction ID whose answers belong to this agent. It has no C twin. Its lower half is unpredictable:
@@ -100,8 +100,9 @@ func (a *Agent) TID() uint64 {
 	return uint64(a.num)<<32 | uint64(a.tids.Next())
 }
 
-// Send sends a copy of one datagram (umad_send), which may be lost. EINVAL if mad is not of Size bytes. EADDRNOTAVAIL
-// if to.Local is not an address of the device. ENOBUFS if the send queue stays full. ErrClosed after Close.
+// Send sends a copy of one datagram (umad_send), which may be lost. EINVAL if mad is not of Size bytes, or a field of
+// to is out of its range. EADDRNOTAVAIL if to.Local is not an address of the device. ENOBUFS if the send queue stays
+// full. ErrClosed after Close.
 func (a *Agent) Send(to *Address, mad MAD) error {
 	if len(mad) != Size {
 		return fail(syscall.EINVAL, "send: %d bytes: must be %d", len(mad), Size)
@@ -157,9 +158,9 @@ func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time
 	return nil, ErrTimeout
 }
 
-// Reply answers a request: with its header, the response bit and the given status, followed by the first DataSize bytes
-// of data. It has no C twin. The hop limit of the reply is 64, and it does not keep the request's mark of congestion.
-// The errors are those of Send.
+// Reply answers a request: with its header, the response bit (GetResp for a Set) and the given status, followed by the
+// first DataSize bytes of data. It has no C twin. The hop limit of the reply is 64, and it does not keep the request's
+// mark of congestion. The errors are those of Send.
 func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 	h := r.MAD.Header()
 	h.Status = status
@@ -175,6 +176,11 @@ func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 // Recv waits for a request that matches the registration (umad_recv). The result is the caller's. ctx.Err() if ctx is
 // done, ErrClosed if the agent is closed.
 func (a *Agent) Recv(ctx context.Context) (*Received, error) {
+	select {
+	case <-a.done: // also if requests are queued
+		return nil, ErrClosed
+	default:
+	}
 	select {
 	case r := <-a.queue:
 		return r, nil

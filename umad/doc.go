@@ -13,8 +13,8 @@
 // error. Where several processes share an address, only connection management finds its process. Any other datagram
 // arrives at one of them; the programs cannot choose which.
 //
-// A Port has one goroutine. All functions are safe for concurrent use. Numbers are in host order, addresses are IP
-// addresses, which are the GIDs of RoCE. A datagram has the P_Key of Address.PKeyIndex.
+// All Ports of a device have one goroutine together. All functions are safe for concurrent use. Numbers are in host
+// order, addresses are IP addresses, which are the GIDs of RoCE. A datagram has the P_Key of Address.PKeyIndex.
 //
 // The sources are IBTA volume 1, chapter 13 and annex A17. The package imports verbs, internal/driver, internal/gsi,
 // internal/secret and internal/wire.

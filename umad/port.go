@@ -135,8 +135,9 @@ func (s *share) begin(dev *verbs.Device) error {
 	return nil
 }
 
-// Close closes the port (umad_close_port). The last Close destroys QP 1 and closes the agents that are still open, so
-// that Recv and Call in progress return ErrClosed. A second Close returns the result of the first.
+// Close closes the port (umad_close_port). The last Close of the device's Ports destroys QP 1 and closes the agents
+// that are still open, so that Recv and Call in progress return ErrClosed; it waits for the Handler that runs. A second
+// Close of the same Port returns the result of the first.
 func (p *Port) Close() error {
 	p.once.Do(func() {
 		shares.Lock()
@@ -153,7 +154,7 @@ func (p *Port) Close() error {
 	return p.err
 }
 
-// Counters returns the counters of QP 1, for all Ports of the device.
+// Counters returns the counters of QP 1, for all Ports of the device in this process. It has no C twin.
 func (p *Port) Counters() Counters {
 	s := p.share
 	return Counters{

@@ -100,6 +100,28 @@ func TestLastCloseEndsAgents(t *testing.T) {
 	})
 }
 
+// Recv of a closed agent does not return requests that were queued.
+func TestRecvAfterClose(t *testing.T) {
+	bubble(t, rdmatest.Faults{}, func(t *testing.T, _ *rdmatest.Fabric, a, b *umad.Port) {
+		sender := must(a.Register(umad.Registration{}))(t)
+		receiver := must(b.Register(umad.Registration{Class: 9, Methods: []uint8{umad.MethodGet}}))(t)
+		const n = 64
+		for range n {
+			must(0, sender.Send(&toB, get(9)))(t)
+		}
+		synctest.Wait()
+		if c := b.Counters(); c.Received != n || c.Unclaimed+c.QueueFull != 0 {
+			t.Fatalf("%+v", c)
+		}
+		must(0, receiver.Close())(t)
+		for range n {
+			if r, err := receiver.Recv(t.Context()); !errors.Is(err, umad.ErrClosed) {
+				t.Fatalf("%v, %v after Close", r, err)
+			}
+		}
+	})
+}
+
 // serve answers every Get of a class until the agent is closed.
 func serve(t *testing.T, p *umad.Port, class uint8) *umad.Agent {
 	a := must(p.Register(umad.Registration{Class: class, Methods: []uint8{umad.MethodGet}}))(t)
