@@ -10,11 +10,11 @@
 //
 // # Time
 //
-// By default a fabric has virtual time, which changes only when the test advances it: Advance moves to the
-// next event (a packet arrives, a timer expires), Run does so until a condition holds. Nothing runs
-// concurrently and nothing is random, so a test of a lost acknowledgement takes microseconds and gives the
-// same result every time. The fabric and everything opened on it must be used by one goroutine. Calls that
-// wait, such as CompChannel.GetEvent, would wait for ever; use TryGetEvent.
+// By default a fabric has virtual time, which changes only when the test advances it: Advance moves to the next event
+// (a packet arrives, a timer expires), Run does so until a condition holds. Nothing runs concurrently, and nothing is
+// random but the first PSN that QP.LocalInfo chooses, so a test of a lost acknowledgement takes microseconds and gives
+// the same result every time. The fabric and everything opened on it must be used by one goroutine. Calls that wait,
+// such as CompChannel.GetEvent, would wait for ever; use TryGetEvent.
 //
 // With Config.RealTime the fabric uses real time, devices have their own goroutines, and everything may be
 // used as on any other device. Inside testing/synctest that time is synctest's.

@@ -135,18 +135,25 @@ func (f *Fabric) newDevice(name string, ports [][]netip.Addr) (*verbs.Device, er
 }
 
 // Close closes the contexts that Open and OpenPorts returned and the test has not closed. An object that still exists
-// keeps its context open; Close returns the error (EBUSY).
+// keeps its context open; Close returns the first such error (EBUSY), and may be called again.
 func (f *Fabric) Close() error {
 	f.mu.Lock()
 	opened := f.opened
 	f.opened = nil
 	f.mu.Unlock()
 	var first error
+	var left []*verbs.Context
 	for _, vctx := range opened {
-		if err := vctx.Close(); err != nil && !errors.Is(err, os.ErrClosed) && first == nil {
-			first = err
+		if err := vctx.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
+			left = append(left, vctx)
+			if first == nil {
+				first = err
+			}
 		}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.opened = append(f.opened, left...)
 	return first
 }
 
@@ -220,13 +227,13 @@ func (f *Fabric) Inject(src, dst netip.Addr, source uint16, datagram []byte) {
 	f.net.Inject(src, dst, source, datagram)
 }
 
-// InjectFrame sends an Ethernet frame, without its check sequence, to all devices with RAW_PACKET QPs, as
+// InjectFrame sends an Ethernet frame, without its check sequence, to all devices with RAW_PACKET QPs or flow rules, as
 // if another host had sent it. It arrives immediately, and Faults do not apply.
 func (f *Fabric) InjectFrame(frame []byte) { f.net.InjectRaw(frame) }
 
-// Counters returns the counters of the device of a context of this fabric since its first QP was created,
-// under the kernel's hw_counters names where the kernel has them: "duplicate_request", "rx_icrc_errors",
-// "bad_pkey". It returns nil for other contexts.
+// Counters returns the counters of the device of a context of this fabric since it was opened, under the kernel's
+// hw_counters names where the kernel has them: "duplicate_request", "rx_icrc_errors", "bad_pkey". It returns nil for
+// other contexts.
 func (f *Fabric) Counters(vctx *verbs.Context) map[string]uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

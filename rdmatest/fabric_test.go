@@ -2,6 +2,7 @@ package rdmatest_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -156,5 +157,26 @@ func TestRunStopsAtItsLimit(t *testing.T) {
 	}
 	if f.Run(never, time.Millisecond); f.Now() != 2*time.Millisecond {
 		t.Errorf("a fabric with a packet in flight for 1 s is at %v after 2 ms", f.Now())
+	}
+}
+
+// Close after EBUSY closes the contexts that it could not close before.
+func TestCloseAgain(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{})
+	vctx := must(f.Open("a"))
+	pd := must(vctx.AllocPD())
+	for range 2 {
+		if err := f.Close(); !errors.Is(err, verbs.EBUSY) {
+			t.Errorf("Close with a PD: %v, want EBUSY", err)
+		}
+	}
+	if err := pd.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := vctx.Close(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("the context is still open: %v", err)
 	}
 }
