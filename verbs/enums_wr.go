@@ -105,7 +105,7 @@ const (
 	WCFatalErr         WCStatus = 19 // a CQ of the QP has overflowed
 	WCRespTimeoutErr   WCStatus = 20 // reliable datagrams; never seen
 	WCGeneralErr       WCStatus = 21 // another transport error; never seen
-	WCTMErr            WCStatus = 22 // tag matching: the message differs from its header, or its buffer is too short
+	WCTMErr            WCStatus = 22 // tag matching: a TagDel names no buffer of the list; see SRQ.PostOps
 	WCTMRndvIncomplete WCStatus = 23 // tag matching: the program has to READ the message; see SRQ.PostOps
 )
 

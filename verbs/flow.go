@@ -10,7 +10,7 @@ const (
 	FlowAttrNormal     FlowAttrType = 0 // frames that the specifications match; without any, all
 	FlowAttrAllDefault FlowAttrType = 1 // frames that no other rule matches
 	FlowAttrMCDefault  FlowAttrType = 2 // multicast frames that no normal rule matches
-	FlowAttrSniffer    FlowAttrType = 3 // a copy of every frame of the port, received or sent
+	FlowAttrSniffer    FlowAttrType = 3 // a copy of every frame that the port receives or QPs of the device send
 )
 
 var flowAttrNames = []string{"NORMAL", "ALL_DEFAULT", "MC_DEFAULT", "SNIFFER"}
@@ -24,7 +24,7 @@ type FlowFlags uint32
 // The flags (IBV_FLOW_ATTR_FLAGS_*).
 const (
 	FlowAllowLoopBack FlowFlags = 1 << 0 // also match frames sent by QPs of the same device
-	FlowDontTrap      FlowFlags = 1 << 1 // rules of lower priority match too; NORMAL only
+	FlowDontTrap      FlowFlags = 1 << 1 // the following rules match too; NORMAL only
 	// match only frames sent by QPs of the device; the QP of the rule only names the device
 	FlowEgress FlowFlags = 1 << 2
 
@@ -63,12 +63,13 @@ type Flow struct {
 // SourceQPN needs a rule to receive. It receives other frames whole, from byte 40 of the receive on, and their
 // completions lack WCGRH.
 //
-// A sniffer sees each frame before all other rules. Of the others the first rule that matches gets the frame, and the
-// following ones too if it has FlowDontTrap: normal rules in the order of their priorities, then the default rules.
+// A sniffer sees each received frame before all other rules, and each frame of the device's QPs after the EGRESS rules.
+// Of the others the first rule that matches gets the frame, and the following ones too if it has FlowDontTrap: normal
+// rules in the order of their priorities, then the default rules, those of multicast first.
 //
-// Errors: EINVAL for a malformed rule, or one that could never match. ENXIO if the device has no flow steering
-// (DeviceManagedFlowSteering). EPERM if the process lacks the permission. EOPNOTSUPP for features that the device
-// lacks. ENOMEM without resources.
+// Errors: EINVAL for another type of QP, a malformed rule, or one that could never match. ENXIO if the device has no
+// flow steering (DeviceManagedFlowSteering). EPERM if the process lacks the permission. EOPNOTSUPP for features that
+// the device lacks. ENOMEM without resources.
 func (qp *QP) CreateFlow(attr *FlowAttr) (*Flow, error) {
 	const op = "create_flow"
 	if err := qp.checkFlow(op, attr); err != nil {

@@ -47,14 +47,14 @@ type FlowActionESP struct {
 	Seq           uint32 // low half of the number of the last packet: the next one sent has Seq+1
 	TFCPad        uint32 // bytes of padding that hides the length of a packet, 0 to 65535; tunnel mode only
 	Flags         FlowActionESPFlags
-	HardLimitPkts uint64 // after so many packets all are dropped; 0: no limit
+	HardLimitPkts uint64 // after so many packets since ESP was set, all are dropped; 0: no limit
 }
 
 // FlowActionESPKeyMat is the key of AES-GCM (RFC 4106; struct ibv_flow_action_esp_keymat_aes_gcm, enum
 // ibv_flow_action_esp_keymat, enum ibv_flow_action_esp_keymat_aes_gcm_iv_algo). Printing it does not show the key.
 type FlowActionESPKeyMat struct {
-	// IV of the first packet, full offload mode; later ones count up. The IVs of a key that is set again continue. Inline
-	// mode starts at a random IV.
+	// IV of the first packet, full offload mode; later ones count up. If ModifyESP sets the same key and salt, the IVs
+	// continue. Inline mode starts at a random IV.
 	IV     uint64
 	Salt   [4]byte
 	ICVLen uint32 // bytes of the integrity check value: 8, 12 or 16
@@ -105,7 +105,8 @@ type FlowActionESPAttr struct {
 }
 
 // CreateFlowActionESP creates an action that encrypts or decrypts IPsec packets (ibv_create_flow_action_esp). attr,
-// with the key, is copied. A rule with the action must be EGRESS if it encrypts, and must not be if it decrypts.
+// with the key, is copied. A rule with the action must be EGRESS if it encrypts, and must not be if it decrypts; in
+// inline mode it must have specifications of the outer IP and ESP headers.
 //
 // In full offload mode an action that encrypts makes an ESP packet of an IP packet, and one that decrypts makes the IP
 // packet of an ESP packet with its SPI. In inline mode the ESP header is in the frames, and the payload between it and
@@ -150,7 +151,7 @@ func (vctx *Context) CreateFlowActionESP(attr *FlowActionESPAttr) (*FlowAction, 
 
 // ModifyESP changes the attributes of the action that are not nil, for all of its rules at once
 // (ibv_modify_flow_action_esp). ESP.Flags may differ from the action's in FlowActionESPESNNewWindow only. A failure
-// changes nothing. EINVAL for bad attributes.
+// changes nothing. The errors are those of CreateFlowActionESP.
 func (a *FlowAction) ModifyESP(attr *FlowActionESPAttr) error {
 	const op = "modify_flow_action_esp"
 	a.mu.Lock()

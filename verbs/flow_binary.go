@@ -25,8 +25,8 @@ type FlowHandles interface {
 }
 
 // ParseFlowAttr parses a rule in its C form (struct ibv_flow_attr followed by the specifications). handles may be nil
-// if no specification names counters or an action. EINVAL for inconsistent sizes and numbers, and for unknown types.
-// CreateFlow checks the meaning of the rule.
+// if no specification names counters or an action. EINVAL for a comp_mask other than 0, inconsistent sizes and numbers,
+// and unknown types and handles. CreateFlow checks the meaning of the rule.
 func ParseFlowAttr(b []byte, handles FlowHandles) (*FlowAttr, error) {
 	const op = "parse_flow_attr"
 	if len(b) < flowAttrLen {

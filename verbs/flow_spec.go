@@ -146,11 +146,12 @@ type FlowGREFilter struct {
 	Key        uint32 // with a mask other than 0 only frames with a key match
 }
 
-// FlowSpecMPLS matches the first label of an MPLS stack (struct ibv_flow_spec_mpls). Its position in FlowAttr.Specs
-// selects the stack: after FlowSpecGRE the stack in GRE, after FlowSpecUDP the one in UDP (port 6635), after an IP
-// specification the one in IP, otherwise the one after the Ethernet header. With Inner it is the stack in the last of
-// the inner headers of the specifications before it, which must be in the order of the headers; without any, the stack
-// in GRE or UDP if that specification is before it, otherwise the one after the inner Ethernet header.
+// FlowSpecMPLS matches the first label of an MPLS stack (struct ibv_flow_spec_mpls). The last specification of an outer
+// header before it in FlowAttr.Specs selects the stack: FlowSpecGRE the one in GRE, FlowSpecUDP the one in UDP (port
+// 6635), an IP specification the one in IP; without them it is the one after the Ethernet header. With Inner it is the
+// stack in the last of the inner headers of the specifications before it, which must be in the order of the headers;
+// without any, the stack in GRE or UDP if that specification is before it, otherwise the one after the inner Ethernet
+// header.
 type FlowSpecMPLS struct {
 	Inner     bool
 	Val, Mask FlowMPLSFilter

@@ -9,7 +9,7 @@ type OpsWR struct {
 	Flags  OpsFlags
 	// UnexpectedCnt is how many unexpected messages the program has handled so far, modulo 2^32; it counts with OpsTMSync.
 	UnexpectedCnt uint32
-	// Handle names the buffer: TagAdd sets it, TagDel takes it.
+	// Handle names the buffer: TagAdd sets it in the slice given to PostOps, TagDel takes it.
 	Handle uint32
 
 	// Of TagAdd. A message goes to the buffer if its tag, cut by Mask, is Tag.
@@ -52,24 +52,27 @@ func (f OpsFlags) String() string {
 //
 // A message received through the SRQ begins with a TMHeader. A message with TMEager goes to the first buffer in the
 // list whose tag matches, without its header; it completes as WCTMRecv with WCTMMatch and WCTMDataValid. A message
+// longer than its buffer completes with WCLocLenErr and moves the QP to ERR, as on any receive queue. A message
 // with TMRndv also has an RVHeader: the device READs the data into the buffer over the same QP and answers with a
 // TMFin. It completes twice with the WRID of the buffer: as WCTMRecv with WCTMMatch when it has matched, and with
 // WCTMDataValid when the data is there. A message that matches no buffer is unexpected: it goes to a receive of the
 // SRQ, including its headers, and completes as WCTMRecv with WCTMSyncReq. TMNoTag and TMFin complete as WCTMNoTag.
-// All completions arrive in the SRQ's CQ. WC.TM holds the tag.
+// All completions arrive in the SRQ's CQ. WC.TM holds the tag if the CQ has WCExWithTMInfo.
 //
 // After an unexpected message, added buffers are not matched until the program has confirmed with OpsTMSync that it
 // has processed all unexpected messages. WCTMSyncReq in a completion requests that.
 //
 // A rendezvous completes with WCTMRndvIncomplete if the QP cannot READ: it is not in RTS, has MaxRdAtomic 0, or its
-// send queue is full. The buffer then holds the request, including its headers, and the program serves it. Requests
-// longer than TMCaps.MaxRndvHdrSize are always unexpected.
+// send queue is full. The buffer then holds the request, including its headers, and the program serves it; if the
+// request is longer than the buffer, it is unexpected. Requests longer than TMCaps.MaxRndvHdrSize are always
+// unexpected.
 //
 // A TagDel of a buffer that a message has taken completes with WCTMErr, signaled or not.
 //
 // Errors are a *PostError with the index of the refused operation; those before it are executed. EINVAL for an
-// unknown opcode, unknown flags, too many SGEs, a Tag with bits outside Mask, or an SRQ of another type; ENOMEM if
-// the list is full, or if TMCap.MaxOps operations have completions that were not polled.
+// unknown opcode, unknown flags, a TagSync without OpsTMSync, too many SGEs, a Tag with bits outside Mask, or an SRQ of
+// another type. ENOMEM if the list is full, with the buffers whose completions were not polled, or if TMCap.MaxOps
+// operations have completions that were not polled.
 func (srq *SRQ) PostOps(ops ...OpsWR) error {
 	const op = "post_srq_ops"
 	switch {

@@ -90,7 +90,7 @@ type WQAttr struct {
 // concurrent use.
 //
 // A new WQ is in RESET. Modify moves it to RDY, where it receives, to ERR, where its receives are flushed, and back
-// to RESET. An error of the memory of a receive, or of the CQ, moves it to ERR.
+// to RESET. A frame longer than its receive, and an error of the memory of a receive or of the CQ, move it to ERR.
 type WQ struct {
 	pd       *PD
 	cq       *CQ
