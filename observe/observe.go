@@ -8,8 +8,8 @@
 // the example. Without a handler an event costs one atomic load and no memory, and no event is on the path of a
 // request that succeeds.
 //
-// The package owns one goroutine while a handler is registered. It imports the standard library only, and the state
-// machines import it.
+// The package owns one goroutine for each handler while it is registered. It imports the standard library only, and the
+// state machines import it.
 package observe
 
 import (
@@ -179,7 +179,8 @@ func Emit(e Event) {
 	}
 }
 
-// Dropped returns how many events no handler had room for since the program began.
+// Dropped returns how many events were dropped since the program began; an event counts for each handler that had no
+// room for it.
 func Dropped() uint64 { return dropped.Load() }
 
 // Log returns a handler that logs events: those without an error at level Info, retries at Debug, those with an error

@@ -1,5 +1,5 @@
-// Package prometheus exports the counters of RDMA devices to Prometheus. It has no C twin; the counters are
-// the kernel's hw_counters, under their names.
+// Package prometheus exports the counters of RDMA devices to Prometheus. It has no C twin; the counters have
+// the names of the kernel's hw_counters where the kernel has them.
 //
 //	http.Handle("/metrics", prometheus.Handler(device))
 //

@@ -58,7 +58,9 @@ func Available() error {
 	return each(func(*library, uintptr) error { return nil })
 }
 
-// Library returns the file of the machine's libibverbs.so.1, or the error of Available.
+// Library loads the machine's libibverbs.so.1, also if VERBENA_PROVIDER selects another provider, and returns its file.
+// ENODEV without a library, or if it is Verbena's own; ENOSYS if it is not that of rdma-core. It is safe for concurrent
+// use. It has no C twin.
 func Library() (string, error) {
 	lib, err := loaded()
 	if err != nil {
