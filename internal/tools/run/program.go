@@ -2,6 +2,7 @@ package run
 
 import (
 	"bufio"
+	"cmp"
 	"debug/elf"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AA
 
 // inspect returns the path of a program, or an error that names why the libraries would not reach it.
 func inspect(name string, uid int) (string, error) {
-	path, err := exec.LookPath(name)
+	path, err := find(name)
 	switch {
 	case errors.Is(err, exec.ErrDot): // the program is in the current folder, by an entry of PATH
 	case errors.Is(err, exec.ErrNotFound) && !strings.ContainsRune(name, filepath.Separator):
@@ -31,6 +32,36 @@ func inspect(name string, uid int) (string, error) {
 		return "", err
 	}
 	return path, nil
+}
+
+// find looks for a program as exec.LookPath does, but passes over the links of PATH to this binary, which has tools of
+// the same names: make build puts them beside it.
+func find(name string) (string, error) {
+	path, err := exec.LookPath(name)
+	if strings.ContainsRune(name, filepath.Separator) || !own(path) {
+		return path, err
+	}
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		other, err := exec.LookPath(cmp.Or(folder, ".") + string(filepath.Separator) + name)
+		if err == nil && !own(other) {
+			return other, nil
+		}
+	}
+	return "", fmt.Errorf("%s: PATH has only Verbena's tool of this name: it runs without verbena run", name)
+}
+
+// own reports whether the file is this binary.
+func own(path string) bool {
+	self, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	a, err := os.Stat(self)
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(path)
+	return err == nil && os.SameFile(a, b)
 }
 
 // check returns an error if the libraries would not reach the program at path.

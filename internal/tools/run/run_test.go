@@ -225,3 +225,26 @@ func TestEnvPrintsTheFolder(t *testing.T) {
 		}
 	}
 }
+
+// make build puts links to the tools into a folder that users have in PATH, with the names of the C programs.
+func TestToolsOfThisBinaryAreNotThePrograms(t *testing.T) {
+	machine, ok := machines[runtime.GOARCH]
+	if !ok || runtime.GOOS == "windows" {
+		t.Skip("no C libraries for this system")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, good := t.TempDir(), program(t, machine, "/lib64/ld-linux-x86-64.so.2", "", "")
+	if err := os.Symlink(self, filepath.Join(tools, filepath.Base(good))); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", tools+string(filepath.ListSeparator)+filepath.Dir(good))
+	if path, err := inspect(filepath.Base(good), os.Getuid()); err != nil || path != good {
+		t.Errorf("%q, %v; want %s", path, err, good)
+	}
+	t.Setenv("PATH", tools)
+	_, err = inspect(filepath.Base(good), os.Getuid())
+	refuses(t, err, "only Verbena's tool")
+}
