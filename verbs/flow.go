@@ -10,7 +10,7 @@ const (
 	FlowAttrNormal     FlowAttrType = 0 // frames that the specifications match; without any, all
 	FlowAttrAllDefault FlowAttrType = 1 // frames that no other rule matches
 	FlowAttrMCDefault  FlowAttrType = 2 // multicast frames that no normal rule matches
-	FlowAttrSniffer    FlowAttrType = 3 // a copy of every frame that the port receives or QPs of the device send
+	FlowAttrSniffer    FlowAttrType = 3 // a copy of every frame that the port receives or a RAW_PACKET QP sends
 )
 
 var flowAttrNames = []string{"NORMAL", "ALL_DEFAULT", "MC_DEFAULT", "SNIFFER"}
@@ -63,9 +63,9 @@ type Flow struct {
 // SourceQPN needs a rule to receive. It receives other frames whole, from byte 40 of the receive on, and their
 // completions lack WCGRH.
 //
-// A sniffer sees each received frame before all other rules, and each frame of the device's QPs after the EGRESS rules.
-// Of the others the first rule that matches gets the frame, and the following ones too if it has FlowDontTrap: normal
-// rules in the order of their priorities, then the default rules, those of multicast first.
+// A sniffer sees each received frame before all other rules, and each frame that a RAW_PACKET QP of the device sends
+// after the EGRESS rules. Of the others the first rule that matches gets the frame, and the following ones too if it
+// has FlowDontTrap: normal rules in the order of their priorities, then the default rules, those of multicast first.
 //
 // Errors: EINVAL for another type of QP, a malformed rule, or one that could never match. ENXIO if the device has no
 // flow steering (DeviceManagedFlowSteering). EPERM if the process lacks the permission. EOPNOTSUPP for features that

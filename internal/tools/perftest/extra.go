@@ -36,7 +36,7 @@ const infiniteDuration = 5
 // define adds the options to f.
 func (x *extras) define(t *test, f *tool.Flags) {
 	f.BoolVarP(&x.cmData, "com_rdma_cm", "z", false, "exchange over rdma_cm, but connect the QPs without it")
-	f.IntVar(&x.tclass, "tclass", -1, "traffic class of the packets, 0 to 255 (default 0)")
+	f.IntVar(&x.tclass, "tclass", -1, "traffic class of the packets, 0 to 255; below 0: 0")
 	f.BoolVar(&x.outJSON, "out_json", false, "write the results to the file of --out_json_file, as JSON")
 	f.StringVar(&x.outJSONFile, "out_json_file", "perftest_out.json", "file of --out_json")
 	f.StringVar(&x.output, "output", "", "print only one number: bandwidth, message_rate or latency (the average)")

@@ -79,7 +79,7 @@ func (o *options) define(f *tool.Flags, w *words) {
 	f.IntVarP(&o.iters, "iters", "n", t.defaultIters(), "messages of each QP, at least 5")
 	f.IntVarP(&o.duration, "duration", "D", 0,
 		"run for this many seconds; for SEND and WRITE latency give it at both ends")
-	f.IntVarP(&o.margin, "margin", "f", -1, "seconds not measured at the beginning and the end of -D (default: a quarter)")
+	f.IntVarP(&o.margin, "margin", "f", -1, "seconds not measured at the beginning and the end of -D; below 0: a quarter")
 	f.IntVarP(&o.numQP, "qp", "q", 1, "number of QPs")
 	f.IntVarP(&o.txDepth, "tx-depth", "t", map[bool]int{false: 128, true: 1}[t.lat], "sends in flight")
 	if t.verb == send {
