@@ -11,7 +11,7 @@
 //
 // The devices have the names of the kernel: mlx5_0, rxe0. Without the library or without devices there are none, and
 // Available gives the reason. If no other provider has devices either, verbs.Devices returns that reason. With
-// VERBENA_PROVIDER=soft in the environment the package loads nothing.
+// VERBENA_PROVIDER=soft in the environment the package loads the library only for Library.
 //
 // The library is found as the dynamic loader finds it: LD_LIBRARY_PATH, the loader's cache, the system's folders.
 // Verbena's own libibverbs.so.1 (docs/c-programs.md) is recognised and not used: its devices are those of
