@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
@@ -118,30 +119,66 @@ func (p *Proxy) join(c net.Conn) {
 	defer c.Close()
 	to, err := p.Dial()
 	if err != nil {
+		reset(c)
 		p.Failed("%v: connection closed: %v", c.RemoteAddr(), err)
 		return
 	}
 	defer to.Close()
 	p.Log("%v: connected to %v", c.RemoteAddr(), to.RemoteAddr())
-	a, b := c.(halfCloser), to.(halfCloser)
+	j := joint{there: way{from: c.(halfCloser), to: to.(halfCloser)}, back: way{from: to.(halfCloser), to: c.(halfCloser)}}
 	var both sync.WaitGroup
-	var up, down int64
-	both.Go(func() { up = carry(b, a) })
-	down = carry(a, b)
+	both.Go(func() { j.carry(&j.there) })
+	j.carry(&j.back)
 	both.Wait()
-	p.Log("%v: %d bytes there, %d back", c.RemoteAddr(), up, down)
+	reason := ""
+	if j.err != nil {
+		reason = fmt.Sprintf("; failed: %v", j.err)
+	}
+	p.Log("%v: %d bytes there, %d back%s", c.RemoteAddr(), j.there.bytes, j.back.bytes, reason)
 }
 
-// carry copies from one connection to the other and passes on the end of the stream. An error ends both
-// directions.
-func carry(to, from halfCloser) int64 {
-	n, err := io.Copy(to, from)
-	if err == nil {
-		err = to.CloseWrite()
+// joint is an accepted connection with that to the target.
+type joint struct {
+	there, back way
+	fails       sync.Once
+	err         error // the first failure; later ones are its consequences
+}
+
+// way is one direction.
+type way struct {
+	from, to halfCloser
+	bytes    int64
+	ended    atomic.Bool // the receiver has been told the end of the stream
+}
+
+// carry copies in one direction and passes on the end of the stream. An error ends both connections.
+func (j *joint) carry(w *way) {
+	var err error
+	if w.bytes, err = io.Copy(w.to, w.from); err == nil {
+		err = w.to.CloseWrite()
 	}
+	w.ended.Store(err == nil)
 	if err != nil {
-		_ = from.Close()
-		_ = to.Close()
+		j.fails.Do(func() {
+			j.err = err
+			go j.there.end() // Close of an rsocket may wait
+			j.back.end()
+		})
 	}
-	return n
+}
+
+// end closes the receiver's connection. If its stream has not ended, and it is of TCP, it is reset: the receiver must
+// not take what it has for all. rsocket's protocol has no reset.
+func (w *way) end() {
+	if !w.ended.Load() {
+		reset(w.to)
+	}
+	_ = w.to.Close()
+}
+
+// reset makes Close send a reset, if c is of TCP.
+func reset(c net.Conn) {
+	if t, ok := c.(*net.TCPConn); ok {
+		_ = t.SetLinger(0)
+	}
 }
