@@ -1,6 +1,7 @@
 package rsocket_test
 
 import (
+	"bytes"
 	"errors"
 	"net"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rsocket"
+	"github.com/verbena-rdma/verbena/rsocket/internal/socktest"
 )
 
 // acquainted returns two datagram sockets that know each other's QP.
@@ -56,6 +58,31 @@ func TestDatagramWriteDeadline(t *testing.T) {
 	p.OK(a.SetWriteDeadline(time.Now().Add(20 * time.Second)))
 	p.OK(release())
 	p.OK(write())
+}
+
+// Messages that are longer than a packet of the QP arrive too, by UDP, and those after them by the QP.
+func TestW_DS_10_MessagesLongerThanThePathMTU(t *testing.T) {
+	p := overEthernet(t)
+	defer p.Close()
+	a, b := p.packets()
+	defer a.Close()
+	defer b.Close()
+	p.OK(a.SetDeadline(time.Now().Add(20 * time.Second)))
+	p.OK(b.SetDeadline(time.Now().Add(20 * time.Second)))
+	buf := make([]byte, 4096)
+	for i, size := range []int{5, 5, 1016, 1017, rsocket.MaxDatagram4, 1016, 5} {
+		for _, way := range [][2]net.PacketConn{{a, b}, {b, a}} {
+			msg := socktest.Text(size, uint64(i))
+			must(way[0].WriteTo(msg, way[1].LocalAddr()))(p)
+			n, from, err := way[1].ReadFrom(buf)
+			if err != nil || !bytes.Equal(buf[:n], msg) || from.String() != way[0].LocalAddr().String() {
+				t.Fatalf("message %d of %d bytes: %d bytes from %v, %v", i, size, n, from, err)
+			}
+		}
+	}
+	if !rsocket.KnowsQP(a, b.LocalAddr()) || !rsocket.KnowsQP(b, a.LocalAddr()) {
+		t.Error("all messages went by UDP")
+	}
 }
 
 // A connected socket receives only from its peer, and answers no one else. Messages of others use none of the room for

@@ -21,6 +21,8 @@ func inBubble(t *testing.T, faults rdmatest.Faults, f func(p *places)) {
 
 func overUDP(tb testing.TB) *places { return &places{socktest.OverUDP(tb)} }
 
+func overEthernet(tb testing.TB) *places { return &places{socktest.OverEthernet(tb)} }
+
 func must[T any](v T, err error) func(p *places) T {
 	return func(p *places) T {
 		p.Helper()

@@ -13,7 +13,8 @@ import (
 )
 
 // MaxDatagram4 and MaxDatagram6 are the largest messages of datagram sockets, in bytes, by IPv4 and by IPv6. The
-// first messages to a peer go by UDP, until its QP is known: librdmacm truncates those to 2032 and 2020 bytes.
+// first messages to a peer, until its QP is known, and those that with a header of 8 or 24 bytes exceed the path MTU of
+// the device go by UDP: librdmacm truncates those to 2032 and 2020 bytes.
 const (
 	MaxDatagram4 = rs.DatagramMax - rs.HeaderLen4
 	MaxDatagram6 = rs.DatagramMax - rs.HeaderLen6

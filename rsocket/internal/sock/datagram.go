@@ -13,7 +13,7 @@ import (
 
 // Datagram is a datagram socket: a UDP socket of the system, whose address is the socket's, and a UD QP for each
 // local address in use. The first message to a peer goes by UDP and contains the number of the QP; when the peer has
-// answered with its own, messages go from QP to QP.
+// answered with its own, messages go from QP to QP, except those that are longer than a packet.
 type Datagram struct {
 	hub   *Hub
 	v4    bool // the family of addresses

@@ -28,6 +28,7 @@ type datagramQP struct {
 	mr    *verbs.MR
 	mem   []byte // slots of receives, then slots of sends
 	slots int
+	mtu   int   // bytes of the largest message that the QP sends
 	free  []int // send slots
 	gone  bool
 }
@@ -50,6 +51,9 @@ func newDatagramQP(h *rdmacm.Host, local netip.Addr, slots int) (q *datagramQP, 
 		return q, err
 	}
 	dev := q.id.Verbs()
+	if q.mtu, err = smallestMTU(dev); err != nil {
+		return q, err
+	}
 	if q.ch, err = dev.CreateCompChannel(); err != nil {
 		return q, err
 	}
@@ -75,6 +79,18 @@ func newDatagramQP(h *rdmacm.Host, local netip.Addr, slots int) (q *datagramQP, 
 		q.postRecv(i)
 	}
 	return q, q.cq.ReqNotify(false)
+}
+
+// smallestMTU returns the smallest path MTU of a device's ports, in bytes.
+func smallestMTU(dev *verbs.Context) (int, error) {
+	attr, err := dev.QueryDevice()
+	least := verbs.MTU4096
+	for i := uint8(1); i <= attr.PhysPortCnt && err == nil; i++ {
+		var port verbs.PortAttr
+		port, err = dev.QueryPort(i)
+		least = min(least, port.ActiveMTU)
+	}
+	return least.Bytes(), err
 }
 
 // wrSend marks the WRID of a send; the rest is the slot.
@@ -316,11 +332,12 @@ func (dst *dest) path() (a verbs.AHAttr, err error) {
 	return a, syscall.EADDRNOTAVAIL
 }
 
-// send sends a message to the peer, to its QP if the number is known. It reports whether there was room.
+// send sends a message to the peer: to its QP if the number is known and the message fits a packet, which it must to
+// leave the QP in RTS. It reports whether there was room.
 //
 // +checklocks:d.mu
 func (dst *dest) send(d *Datagram, b []byte) (bool, error) {
-	if dst.ah == nil {
+	if dst.ah == nil || rs.HeaderLen(dst.q.local)+len(b) > dst.q.mtu {
 		return true, dst.byUDP(d, rs.OpData, b)
 	}
 	q := dst.q

@@ -55,11 +55,14 @@ func InMemory(tb testing.TB, faults rdmatest.Faults) *Places {
 }
 
 // OverUDP makes two hosts on loopback addresses that no other process with these tests has.
-func OverUDP(tb testing.TB) *Places { return overLoopback(tb, openUDP) }
+func OverUDP(tb testing.TB) *Places { return overLoopback(tb, 0, openUDP) }
+
+// OverEthernet makes the same with ports whose path MTU is 1024 bytes, that of Ethernet with 1500 bytes.
+func OverEthernet(tb testing.TB) *Places { return overLoopback(tb, 1500-48, openUDP) }
 
 // OverShm makes the same with shared memory between the hosts.
 func OverShm(tb testing.TB) *Places {
-	return overLoopback(tb, func(addrs []netip.Addr, ports int) (link.Link, error) {
+	return overLoopback(tb, 0, func(addrs []netip.Addr, ports int) (link.Link, error) {
 		l, err := openUDP(addrs, ports)
 		if err != nil {
 			return nil, err
@@ -72,7 +75,7 @@ func openUDP(addrs []netip.Addr, ports int) (link.Link, error) {
 	return udp.Open(udp.Config{Addrs: addrs, Ports: ports})
 }
 
-func overLoopback(tb testing.TB, open func(addrs []netip.Addr, ports int) (link.Link, error)) *Places {
+func overLoopback(tb testing.TB, mtu int, open func(addrs []netip.Addr, ports int) (link.Link, error)) *Places {
 	tb.Helper()
 	if runtime.GOOS != "linux" {
 		tb.Skip("other systems have one loopback address")
@@ -82,7 +85,7 @@ func overLoopback(tb testing.TB, open func(addrs []netip.Addr, ports int) (link.
 	for i, at := range []*Place{&p.A, &p.B} {
 		at.Addr = netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), byte(i + 41)})
 		dev, err := soft.New(softlink.On(soft.Config{Name: fmt.Sprintf("r%d", i), Addrs: []netip.Addr{at.Addr}},
-			softlink.Links{Open: open}))
+			softlink.Links{Open: open, MTU: mtu}))
 		p.OK(err)
 		p.Devs[i] = dev
 		at.Host = rdmacm.NewHost(dev.Device)
