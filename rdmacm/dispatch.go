@@ -57,7 +57,7 @@ func (m *manager) dispatch(ev *cm.Event) {
 	case cm.EventREJ: // both sides from here on
 		id.onRejected(ev.Msg)
 	case cm.EventREQTimeout, cm.EventREPTimeout, cm.EventSIDRTimeout:
-		id.report(inTimeout, &Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)})
+		id.onSilence(ev.Type == cm.EventREPTimeout)
 	case cm.EventDREQ:
 		id.onPeerLeft()
 	case cm.EventDREP:

@@ -2,7 +2,9 @@ package rdmacm
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -30,7 +32,7 @@ func (id *ID) watchReach(c *cm.ID) {
 	if !id.dev.onInterface(id.sgid) {
 		return
 	}
-	src, dst := id.zoned(id.local).Addr(), id.zoned(netip.AddrPortFrom(id.remote.Addr(), wire.Port))
+	src, dst := id.packetsTo()
 	time.AfterFunc(reachAfter, func() {
 		if !id.requesting(c) {
 			return
@@ -42,6 +44,11 @@ func (id *ID) watchReach(c *cm.ID) {
 			id.onUnreachable(c, err)
 		}
 	})
+}
+
+// packetsTo returns the addresses of packets to the peer.
+func (id *ID) packetsTo() (src netip.Addr, dst netip.AddrPort) {
+	return id.zoned(id.local).Addr(), id.zoned(netip.AddrPortFrom(id.remote.Addr(), wire.Port))
 }
 
 // stopAsking ends ctx when c has its answer.
@@ -95,4 +102,29 @@ func (id *ID) onUnreachable(c *cm.ID, err error) {
 		id.dev.cm.destroy(c)
 		id.report(inTimeout, &Event{Type: EventUnreachable, Status: -int(errnoOf(err)), cause: err})
 	}
+}
+
+// onSilence ends a handshake whose request, or reply, had no answer. For a request the system was asked before
+// (watchReach). For a reply it is asked now, with one short packet, as the request may be forged.
+//
+// +checklocks:id.mu
+func (id *ID) onSilence(reply bool) {
+	ev := &Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}
+	if !id.dev.onInterface(id.sgid) {
+		id.report(inTimeout, ev)
+		return
+	}
+	src, dst := id.packetsTo()
+	what := "request"
+	if reply {
+		what = "reply"
+		if err := lookup.Withheld(src, dst, wire.Harmless); err != nil {
+			ev.Status, ev.cause = -int(errnoOf(err)), fmt.Errorf("no answer came to the reply: %w", err)
+		}
+	}
+	if ev.cause == nil {
+		ev.cause = fmt.Errorf("no answer came to the %s; a firewall or address translation may drop it, or the answer "+
+			"(UDP port %d); verbena doctor %v looks for the cause: %w", what, wire.Port, dst.Addr(), syscall.ETIMEDOUT)
+	}
+	id.report(inTimeout, ev)
 }

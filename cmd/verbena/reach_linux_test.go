@@ -68,6 +68,27 @@ func TestConnectThatCannotArrive(t *testing.T) {
 	})
 }
 
+// A server whose replies its own firewall drops says so. rping without -P ends then.
+func TestReplyThatCannotLeave(t *testing.T) {
+	onHosts(t, 1500, 1500, func(h *hosts) {
+		server, out := h.begin("b", "rping", "-s", "-a", "10.9.0.2")
+		h.sh("ip netns exec b nft 'add table inet f; add chain inet f c { type filter hook output priority 0; }; " +
+			"add rule inet f c udp dport 4791 drop'")
+		client, _ := h.command("a", "rping", "-c", "-a", "10.9.0.2", "-C", "1")
+		if err := client.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = server.Wait()
+		for _, want := range []string{"no answer came to the reply", "does a firewall forbid it? nft list ruleset", "EPERM"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("the server does not say %q: %s", want, out)
+			}
+		}
+		_ = client.Process.Kill()
+		_ = client.Wait()
+	})
+}
+
 // Requests of a connection whose packets no longer arrive fail early, with the reason.
 func TestRequestsThatCannotArrive(t *testing.T) {
 	onHosts(t, 1500, 1500, func(h *hosts) {

@@ -64,6 +64,18 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 	return nil
 }
 
+// Withheld sends one datagram, as Unreachable does, and does not wait: the error says that this host does not let it
+// out, and is nil otherwise.
+func Withheld(src netip.Addr, dst netip.AddrPort, probe Probe) error {
+	c, err := unconnected(context.Background(), src, dst)
+	if err != nil {
+		return nil
+	}
+	defer c.Close()
+	_, err = c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst)
+	return explain(errnoOnly(err), netip.Addr{}, dst)
+}
+
 // asking has a token for each socket that asks. Thousands of requests may wait at once, and a process has few
 // descriptors.
 var asking = make(chan struct{}, 8)

@@ -11,3 +11,6 @@ import (
 func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Probe) error {
 	return nil
 }
+
+// Withheld is for Linux only. The error is nil.
+func Withheld(netip.Addr, netip.AddrPort, Probe) error { return nil }

@@ -1,0 +1,59 @@
+package rdmacm
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/provider/soft"
+)
+
+// The event of a handshake that had no answer says which message had none, and what to do.
+func TestSilenceIsExplained(t *testing.T) {
+	addr := netip.MustParseAddr("127.0.0.1")
+	dev, err := soft.New(soft.Config{Name: "silent", Addrs: []netip.Addr{addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(dev.Device)
+	ok := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ch, err := h.CreateEventChannel()
+	ok(err)
+	next := func() *Event {
+		ev, err := ch.GetEvent(t.Context())
+		ok(err)
+		return ev
+	}
+	for reply, what := range map[bool]string{false: "request", true: "reply"} {
+		id, err := h.CreateID(ch, PSTCP, nil)
+		ok(err)
+		ok(id.ResolveAddr(context.Background(), netip.AddrPort{}, netip.AddrPortFrom(addr, 7), time.Second))
+		ok(next().Ack())
+		id.mu.Lock()
+		if reply {
+			id.step(inRequest)
+			id.step(inAccept)
+		} else {
+			id.step(inConnect)
+		}
+		id.onSilence(reply)
+		id.mu.Unlock()
+		ev := next()
+		if text := ev.Err().Error(); ev.Status != -int(syscall.ETIMEDOUT) || !strings.Contains(text, "to the "+what) ||
+			!strings.Contains(text, "UDP port 4791") || !strings.Contains(text, "verbena doctor 127.0.0.1") {
+			t.Errorf("status %d, %s", ev.Status, text)
+		}
+		ok(ev.Ack())
+		ok(id.Close())
+	}
+	ok(ch.Close())
+	ok(h.Close())
+}
