@@ -21,6 +21,7 @@ type WCError struct {
 	Elapsed   time.Duration // since the request was first sent
 	Heard     bool          // a packet came back from the peer
 	PeerEnded bool          // the peer was a process of this host that has ended
+	Stream    bool          // the QP is connected by TCP (iWARP)
 	// Refused is the errno of the last packet that this host did not send since the last acknowledgement; 0 if it
 	// sent all. EMSGSIZE: the MTU of the interface or the route is too small. ECONNREFUSED and EHOSTUNREACH: it was
 	// sent, and an ICMP message says that it did not arrive. errors.Is finds it.
@@ -116,6 +117,8 @@ func (e *WCError) Hint() string {
 		switch {
 		case e.PeerEnded:
 			return "look at its output, and at its exit status"
+		case e.Stream:
+			return "TCP has given up: is the peer's host up, and does a router or a firewall on the way drop the segments?"
 		case e.Refused != 0:
 			return e.refusedHint()
 		}

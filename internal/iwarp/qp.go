@@ -164,7 +164,7 @@ func (q *QP) end(s transport.Status, why string) {
 	}
 	q.complete()
 	if q.first == nil {
-		q.first = &transport.Failure{Status: s, QPN: q.Num, Reason: why}
+		q.first = &transport.Failure{Status: s, QPN: q.Num, Reason: why, Stream: true}
 	}
 	q.state = transport.Err
 	q.truncate()

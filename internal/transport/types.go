@@ -215,6 +215,7 @@ type Failure struct {
 	Elapsed   time.Duration // since the request was first sent
 	Heard     bool          // whether any packet ever came back from the peer
 	PeerEnded bool          // the process of the peer is known to have ended
+	Stream    bool          // of a QP over TCP
 	Refused   link.Refusal  // for RetryExcErr: the last send error of this host since the last acknowledgement
 	Payload   int           // for RetryExcErr: of the request's longest packet or the response's, bytes
 	First     *Failure      // for a flushed request: the failure of the QP; nil after ibv_modify_qp to ERR
