@@ -28,20 +28,22 @@ func portOwner(at netip.AddrPort) string {
 	return hiddenOwner(rxeDevices(), err == nil)
 }
 
+// hidden is a program whose descriptors this process may not read: of another user, or with rights that it lacks.
+const hidden = "a program that this process may not see (as root: ss -ulnp sport = :4791)"
+
 // hiddenOwner describes the possible owners of the port if no visible process has it, given the soft-RoCE devices and
 // whether their module is loaded. The module holds the port at all addresses from its loading on (seen with Linux
 // 6.1), so neither another address nor deleting its devices helps.
 func hiddenOwner(rxe []string, loaded bool) string {
 	if len(rxe) == 0 && !loaded {
-		return "another user's program; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR) or network namespace"
+		return hidden + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR) or network namespace"
 	}
 	remove := "modprobe -r rdma_rxe"
 	for _, name := range rxe {
 		remove = "rdma link delete " + name + "; " + remove
 	}
-	return "rdma_rxe, which has it at all addresses while its module is loaded, or by another user's program; " +
-		"remove it (" + remove +
-		"), or use another network namespace"
+	return "rdma_rxe, which has it at all addresses while its module is loaded, or by " + hidden +
+		"; remove it (" + remove + "), or use another network namespace"
 }
 
 // ownerReads is the number of times /proc is read: the list may be incomplete while other sockets are opened or

@@ -119,8 +119,15 @@ func (r *report) way(what string, peer netip.Addr, w way) {
 	const headers = 40 + 8 + 12 + 16 + 4
 	switch {
 	case w.mtu > 0 && w.pathMTU+headers > w.mtu:
-		r.add(bad, what, fmt.Sprintf("%s: too small for the device's path MTU of %d and headers", found, w.pathMTU),
-			"connect with a smaller path MTU (tools: -m 1024), or make the route's MTU larger: ip route get "+peer.String())
+		remedy := "make the route's MTU larger: ip route get " + peer.String()
+		fits := verbs.MTU4096
+		for fits > 0 && fits.Bytes()+headers > w.mtu {
+			fits--
+		}
+		if fits > 0 {
+			remedy = fmt.Sprintf("connect with a smaller path MTU (tools: -m %d), or %s", fits.Bytes(), remedy)
+		}
+		r.add(bad, what, fmt.Sprintf("%s: too small for the device's path MTU of %d and headers", found, w.pathMTU), remedy)
 	case w.from != w.source.WithZone(""):
 		r.add(note, what, fmt.Sprintf("%s, but the device sends from %v: routers and firewalls may drop such packets",
 			found, w.from),
