@@ -9,4 +9,6 @@ import (
 )
 
 // Closed returns nil: on this system it is not known whether a port is closed.
-func Closed(context.Context, netip.Addr, []netip.AddrPort, time.Duration, Probe) []netip.AddrPort { return nil }
+func Closed(context.Context, netip.Addr, []netip.AddrPort, time.Duration, Probe) []netip.AddrPort {
+	return nil
+}
