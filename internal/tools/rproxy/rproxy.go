@@ -43,17 +43,18 @@ func run(env *tool.Env, args []string) int {
 		return f.Misused(fmt.Sprintf("buffer %d: must be at least 1 byte", *buffer))
 	}
 	o := rsocket.Options{SendBuf: *buffer, RecvBuf: *buffer}
+	dial, err := dialer(f.Arg(1), *timeout, o)
+	if err != nil {
+		return f.Misused(err.Error())
+	}
 	l, err := listen(f.Arg(0), o)
 	if err != nil {
 		return env.Failf("rproxy: %v", err)
 	}
 	defer l.Close()
 	p := &Proxy{
-		Dial: dialer(f.Arg(1), *timeout, o), Log: func(string, ...any) {},
+		Dial: dial, Log: func(string, ...any) {},
 		Failed: func(format string, args ...any) { fmt.Fprintf(env.Stderr, "rproxy: "+format+"\n", args...) },
-	}
-	if p.Dial == nil {
-		return f.Misused(fmt.Sprintf("target %q: must be tcp:HOST:PORT or rdma:HOST:PORT", f.Arg(1)))
 	}
 	fmt.Fprintf(env.Stdout, "rproxy: %s to %s\n", l.Addr(), f.Arg(1))
 	if *verbose {
@@ -79,16 +80,24 @@ func listen(s string, o rsocket.Options) (net.Listener, error) {
 	return net.Listen("tcp", addr)
 }
 
-func dialer(s string, timeout time.Duration, o rsocket.Options) func() (net.Conn, error) {
+// dialer returns the function that connects to a target. The host's name is resolved for each connection.
+func dialer(s string, timeout time.Duration, o rsocket.Options) (func() (net.Conn, error), error) {
 	rdma, addr, ok := address(s)
-	switch {
-	case !ok:
-		return nil
-	case rdma:
-		d := &rsocket.Dialer{Options: o, Timeout: timeout}
-		return func() (net.Conn, error) { return d.Dial("tcp", addr) }
+	if !ok {
+		return nil, fmt.Errorf("target %q: must be tcp:HOST:PORT or rdma:HOST:PORT", s)
 	}
-	return func() (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }
+	_, name, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, fmt.Errorf("target %q: %w", s, err)
+	}
+	if port, err := net.LookupPort("tcp", name); err != nil || port == 0 {
+		return nil, fmt.Errorf("target %q: port %q: must be 1 to 65535, or the name of a service", s, name)
+	}
+	if rdma {
+		d := &rsocket.Dialer{Options: o, Timeout: timeout}
+		return func() (net.Conn, error) { return d.Dial("tcp", addr) }, nil
+	}
+	return func() (net.Conn, error) { return net.DialTimeout("tcp", addr, timeout) }, nil
 }
 
 // Proxy joins each accepted connection with one from Dial.

@@ -177,9 +177,13 @@ func TestTargetMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	dial, err := dialer("tcp:"+unused, time.Minute, rsocket.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	said := make(chan string, 1)
 	p := &Proxy{
-		Dial: dialer("tcp:"+unused, time.Minute, rsocket.Options{}), Log: func(string, ...any) {},
+		Dial: dial, Log: func(string, ...any) {},
 		Failed: func(format string, args ...any) { said <- fmt.Sprintf(format, args...) },
 	}
 	go p.Serve(l)
@@ -314,6 +318,9 @@ func TestMisused(t *testing.T) {
 		"tcp:127.0.0.1:0":                       "must be given the address to listen on and the target",
 		"127.0.0.1:0 tcp:127.0.0.1:1":           `"127.0.0.1:0": must be tcp:HOST:PORT or rdma:HOST:PORT`,
 		"tcp:127.0.0.1:0 udp:127.0.0.1:1":       `target "udp:127.0.0.1:1": must be tcp:`,
+		"tcp:127.0.0.1:0 rdma:b":                "missing port in address",
+		"tcp:127.0.0.1:0 tcp:b:":                `port "": must be 1 to 65535`,
+		"tcp:127.0.0.1:0 rdma:b:99999":          `port "99999": must be 1 to 65535`,
 		"--timeout 0 tcp:a:1 rdma:b:1":          "timeout 0s: must be more than 0",
 		"--timeout 5 tcp:a:1 rdma:b:1":          "5",
 		"--buffer 0 tcp:a:1 rdma:b:1":           "buffer 0: must be at least 1 byte",
