@@ -129,6 +129,9 @@ func TestErrorsOfPackageNet(t *testing.T) {
 		start := time.Now()
 		_, err = d.Dial("tcp", p.B.At(1))
 		is("no answer in time", err, context.DeadlineExceeded, "dial", true)
+		if text := err.Error(); !strings.Contains(text, "has not answered yet") || !strings.Contains(text, "verbena doctor") {
+			t.Errorf("no answer in time: %q", text)
+		}
 		if took := time.Since(start); took > 2*time.Second {
 			t.Errorf("a timeout of 1 s takes %v", took)
 		}

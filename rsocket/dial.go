@@ -2,9 +2,11 @@ package rsocket
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
@@ -95,6 +97,10 @@ func (d *Dialer) dialOne(ctx context.Context, network string, to netip.AddrPort)
 	}
 	if err = st.Connect(id, to); err == nil {
 		err = st.AwaitConnection(ctx)
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = &Error{Op: "connect", Errno: syscall.ETIMEDOUT, Detail: "the peer has not answered yet", Err: err,
+			Hint: "verbena doctor " + to.Addr().String() + " looks for the cause"}
 	}
 	if err != nil {
 		st.Close(0)
