@@ -47,6 +47,8 @@ func (id *ID) watchReach(c *cm.ID) {
 }
 
 // packetsTo returns the addresses of packets to the peer.
+//
+// +checklocks:id.mu
 func (id *ID) packetsTo() (src netip.Addr, dst netip.AddrPort) {
 	return id.zoned(id.local).Addr(), id.zoned(netip.AddrPortFrom(id.remote.Addr(), wire.Port))
 }
