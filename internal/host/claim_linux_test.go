@@ -109,6 +109,11 @@ func TestMulticastReachesTheMembers(t *testing.T) {
 	}
 	leader.Leave(six)
 	in.Leave(six)
+	in.mu.Lock()
+	if _, claimed := in.groups[six]; claimed || len(in.groups) != 1 {
+		t.Errorf("groups %v would be entered again at the next leader", in.groups)
+	}
+	in.mu.Unlock()
 	if got := leader.Multicast(); len(got) != 0 {
 		t.Errorf("IPv6 groups %v after all have left", got)
 	}
@@ -225,6 +230,10 @@ func TestWillsNeedASlot(t *testing.T) {
 	p := g.NewPlace(netip.MustParseAddr("fe80::1%1"), 0, 0, 0)
 	if p == nil || p.to.To.Zone() != "" {
 		t.Errorf("place %+v", p)
+	}
+	g.Close()
+	if g.NewPlace(peerAddr, 0, 0, 0) != nil {
+		t.Error("a place of a closed group")
 	}
 }
 

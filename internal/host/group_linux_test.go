@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -143,6 +144,11 @@ func TestBoundTo(t *testing.T) {
 			t.Skipf("%s at %s, port %d: %v", c.network, c.at, key.Port, err)
 		}
 		found, ok := BoundTo(netip.AddrPortFrom(c.addr, key.Port))
+		for _, b := range found {
+			if b.Inode != fmt.Sprint(inode(t, fd)) || b.Wild != (c.at == "0.0.0.0") || !b.Owned() {
+				t.Errorf("%s at %s: %+v", c.network, c.at, b)
+			}
+		}
 		unix.Close(fd)
 		if !ok || len(found) != c.want {
 			t.Errorf("%s at %s: %d sockets at %v, want %d", c.network, c.at, len(found), c.addr, c.want)

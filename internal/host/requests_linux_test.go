@@ -53,6 +53,10 @@ func TestRequestFilter(t *testing.T) {
 			}
 		}
 	}
+	few := newRequestFilter([]uint64{7})
+	if got := few.choose(t, forService(1<<32).Packet); got != Strays {
+		t.Errorf("a request for an ID beyond those that are claimed arrives at socket %d", got)
+	}
 	if got := allRequests.choose(t, forService(77).Packet); got != GSI {
 		t.Errorf("without a choice: socket %d", got)
 	}

@@ -67,6 +67,17 @@ func TestShareOfTheBuffers(t *testing.T) {
 		}
 		return n
 	}
+	shared := func() (sizes [2]int) {
+		g.leader.mu.Lock()
+		defer g.leader.mu.Unlock()
+		for i, n := range []int{GSI, Strays} {
+			if err := g.leader.use(n, func(fd int) { sizes[i] = size(Slot{FD: fd}) }); err != nil {
+				t.Error(err)
+			}
+		}
+		return sizes
+	}
+	before := shared()
 	slots := []Slot{g.claim(t, 0)}
 	alone := size(slots[0])
 	for n := 1; n < 5; n++ {
@@ -82,6 +93,9 @@ func TestShareOfTheBuffers(t *testing.T) {
 		if size(s) != size(slots[4]) {
 			t.Errorf("slot %d has %d bytes, slot 4 %d", i, size(s), size(slots[4]))
 		}
+	}
+	if after := shared(); after != before {
+		t.Errorf("the sockets of QP 1 have %d bytes, and had %d", after, before)
 	}
 }
 

@@ -163,11 +163,9 @@ func (l *leader) sweepAll() {
 	}
 }
 
-// sweepOnce frees the slots whose owners have ended, and returns the number of slots with unknown owners.
+// sweepOnce frees the slots whose owners have ended, and returns the number of slots with unknown owners. If several
+// users share the address there are none: release frees a slot at once.
 func (l *leader) sweepOnce() (held int) {
-	if l.shared() {
-		return 0
-	}
 	for n := range l.table.slots {
 		switch {
 		case !l.table.slots[n].held:

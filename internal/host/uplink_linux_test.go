@@ -204,3 +204,34 @@ func TestLastWordOfALeader(t *testing.T) {
 		t.Errorf("without a reply: %v", err)
 	}
 }
+
+// TestAnswerOfAnEarlierRequest checks that the reply to an earlier claim that comes first is not taken for that to the
+// present request, and that its slot is released.
+func TestAnswerOfAnEarlierRequest(t *testing.T) {
+	member, leader := connPair(t)
+	r := newRemote(Key{}, member, &unix.Ucred{}, func(Mail) {})
+	defer r.close()
+	r.seq = 5
+	before := descriptors(t)
+	r.replies <- answer{frame{kind: kindReply, slot: 9, seq: 3}, null(t, 1)}
+	done := make(chan error, 1)
+	go func() {
+		f, _, err := r.do(frame{kind: kindListen, id: 7, slot: -1})
+		if err == nil && f.id != 7 {
+			err = errors.New("the reply to another request")
+		}
+		done <- err
+	}()
+	if f := answerOne(t, leader, frame{slot: -1, id: 7}, nil); f.kind != kindListen || f.seq != 6 {
+		t.Errorf("%+v", f)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if f := answerOne(t, leader, frame{slot: -1}, nil); f.kind != kindRelease || f.slot != 9 {
+		t.Errorf("%+v, want the release of slot 9", f)
+	}
+	if n := descriptors(t); n > before {
+		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}

@@ -2,6 +2,8 @@ package soft
 
 import (
 	"reflect"
+	"runtime"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/engine"
@@ -61,6 +63,52 @@ func fillFields(t *testing.T, v reflect.Value) {
 			f.SetUint(1)
 		default:
 			t.Fatalf("a field of type %v", f.Type())
+		}
+	}
+}
+
+// TestMergeCopiesWhatIsNamed: an attribute of a QP is kept unless the mask names it.
+func TestMergeCopiesWhatIsNamed(t *testing.T) {
+	all := verbs.QPAttr{QPAccessFlags: 1, QKey: 2, PathMTU: 3, RetryCnt: 4, RNRRetry: 5, RQPSN: 6, MaxRdAtomic: 7,
+		MinRNRTimer: 8, SQPSN: 9, MaxDestRdAtomic: 10, DestQPNum: 11}
+	fields := map[verbs.QPAttrMask]verbs.QPAttr{
+		verbs.QPAttrAccessFlags: {QPAccessFlags: 1}, verbs.QPAttrQKey: {QKey: 2}, verbs.QPAttrPathMTU: {PathMTU: 3},
+		verbs.QPAttrRetryCnt: {RetryCnt: 4}, verbs.QPAttrRNRRetry: {RNRRetry: 5}, verbs.QPAttrRQPSN: {RQPSN: 6},
+		verbs.QPAttrMaxQPRdAtomic: {MaxRdAtomic: 7}, verbs.QPAttrMinRNRTimer: {MinRNRTimer: 8},
+		verbs.QPAttrSQPSN: {SQPSN: 9}, verbs.QPAttrMaxDestRdAtomic: {MaxDestRdAtomic: 10},
+		verbs.QPAttrDestQPN: {DestQPNum: 11},
+	}
+	var every verbs.QPAttrMask
+	for mask, want := range fields {
+		var to verbs.QPAttr
+		if merge(&to, &all, mask); !reflect.DeepEqual(to, want) {
+			t.Errorf("%v: %+v, want %+v", mask, to, want)
+		}
+		every |= mask
+	}
+	to := all
+	if merge(&to, &verbs.QPAttr{}, ^every); !reflect.DeepEqual(to, all) {
+		t.Errorf("without one of them: %+v", to)
+	}
+	if merge(&to, &verbs.QPAttr{}, every); !reflect.DeepEqual(to, verbs.QPAttr{}) {
+		t.Errorf("with all of them: %+v", to)
+	}
+}
+
+// TestRouteMTUOfAFailure: the MTU of the route is looked up only for a packet that was too long.
+func TestRouteMTUOfAFailure(t *testing.T) {
+	if toWCError(nil) != nil {
+		t.Error("a failure without a description")
+	}
+	for _, errno := range []syscall.Errno{0, syscall.ECONNREFUSED, syscall.EMSGSIZE} {
+		f := &transport.Failure{Peer: "127.0.0.1", First: &transport.Failure{Reason: "earlier"}}
+		f.Refused.Errno = errno
+		e := toWCError(f)
+		if got := e.RouteMTU > 0; got != (errno == syscall.EMSGSIZE) && (runtime.GOOS == "linux" || got) {
+			t.Errorf("%v: route MTU %d", errno, e.RouteMTU)
+		}
+		if e.First == nil || e.First.Reason != "earlier" || e.Refused != errno {
+			t.Errorf("%+v", e)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func parseFaults(text string) (cfg fault.Config, err error) {
 		}
 		switch chance, time := chances[name], times[name]; {
 		case chance != nil:
-			if *chance, err = strconv.ParseFloat(value, 64); err != nil || *chance < 0 || *chance >= 1 {
+			if *chance, err = strconv.ParseFloat(value, 64); err != nil || !(*chance >= 0 && *chance < 1) { // NaN is neither
 				return cfg, bad("must be a probability, at least 0 and less than 1, such as 0.01")
 			}
 		case time != nil:

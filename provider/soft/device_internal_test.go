@@ -1,0 +1,257 @@
+package soft
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
+	"github.com/verbena-rdma/verbena/internal/raw"
+	"github.com/verbena-rdma/verbena/internal/softlink"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// inMemory makes a device on a network in memory, with room for frames of Ethernet.
+func inMemory(t *testing.T, mtu int) *Device {
+	t.Helper()
+	d, err := New(softlink.On(Config{Addrs: addrs("10.0.0.1")}, softlink.Links{
+		Open: mem.NewFabric(mem.Config{}).Open, MTU: mtu,
+		Raw: mem.NewFabric(mem.Config{}).OpenRaw,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func opened(t *testing.T, d *Device) *verbs.Context {
+	t.Helper()
+	c, err := d.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestMTUOfTheLink: the path MTU of a port follows from the packets that the link carries.
+func TestMTUOfTheLink(t *testing.T) {
+	for mtu, want := range map[int]verbs.MTU{0: verbs.MTU4096, 4200: verbs.MTU4096, 4100: verbs.MTU2048,
+		1200: verbs.MTU1024, 400: verbs.MTU256} {
+		c := opened(t, inMemory(t, mtu))
+		if a, err := c.QueryPort(1); err != nil || a.ActiveMTU != want {
+			t.Errorf("packets of %d bytes: %v, %v, want %v", mtu, a.ActiveMTU, err, want)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCountersBeginWithTheFirstContext: the counters of violations are those since the device was opened.
+func TestCountersBeginWithTheFirstContext(t *testing.T) {
+	d := inMemory(t, 0)
+	for range 2 {
+		a := opened(t, d)
+		if p, err := a.QueryPort(1); err != nil || p.BadPKeyCntr != 0 || p.QKeyViolCntr != 0 {
+			t.Errorf("%d and %d violations, %v", p.BadPKeyCntr, p.QKeyViolCntr, err)
+		}
+		d.dev.BadPKey(1)
+		d.dev.BadQKey(1)
+		b := opened(t, d) // another context keeps them
+		if p, err := b.QueryPort(1); err != nil || p.BadPKeyCntr != 1 || p.QKeyViolCntr != 1 {
+			t.Errorf("%d and %d violations, %v, want 1 each", p.BadPKeyCntr, p.QKeyViolCntr, err)
+		}
+		if err := errors.Join(a.Close(), b.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestClosedDeviceDoesNotFollow: a device without contexts neither has an engine nor follows its interface.
+func TestClosedDeviceDoesNotFollow(t *testing.T) {
+	d := inMemory(t, 0).dev
+	c, err := d.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := d.at(1)
+	if d.refresh(); d.at(1) == was || d.running() == nil {
+		t.Error("an open device does not look at its interface")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	was = d.at(1)
+	if d.refresh(); d.at(1) != was || d.running() != nil {
+		t.Errorf("a closed device looks at its interface; engine %p", d.running())
+	}
+}
+
+// TestGUIDOfTheInterface: the GUID of a device of an interface is that of the hardware, not one derived from names.
+func TestGUIDOfTheInterface(t *testing.T) {
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(i net.Interface) bool {
+		return len(i.HardwareAddr) == 6 && i.Flags&net.FlagLoopback == 0
+	})
+	if i < 0 {
+		t.Skip("no interface with a MAC address")
+	}
+	ifi := all[i]
+	want := eui64([6]byte(ifi.HardwareAddr))
+	if got := guidOf(&spec{name: "x", iface: ifi.Name}); got != want {
+		t.Errorf("%v, want %v of %s", got, want, ifi.Name)
+	}
+	if got := guidOf(&spec{name: "x", iface: ifi.Name, addrs: addrs("10.0.0.1")}); got == want {
+		t.Error("a device of an address, of which an interface may have several, has the GUID of the interface")
+	}
+}
+
+// TestPortOfASpec: a port has the addresses of its number, and the interface of the first one.
+func TestPortOfASpec(t *testing.T) {
+	s := &spec{name: "x", iface: "a", addrs: addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"),
+		on: []string{"a", "b", "c", "c"}, onPort: []uint8{1, 1, 2, 2}}
+	for num, want := range map[uint8]spec{
+		1: {iface: "a", addrs: addrs("10.0.0.1", "10.0.0.2"), on: []string{"a", "b"}},
+		2: {iface: "c", addrs: addrs("10.0.0.3", "10.0.0.4")},
+	} {
+		if p := s.port(num); p.name != "x" || p.iface != want.iface || !slices.Equal(p.addrs, want.addrs) ||
+			!slices.Equal(p.on, want.on) {
+			t.Errorf("port %d: %+v, want %+v", num, p, want)
+		}
+	}
+}
+
+// TestDevicesOfStreams: the devices over TCP are RNICs of the transport iWARP, with names of their own, and lack
+// what needs UDP.
+func TestDevicesOfStreams(t *testing.T) {
+	if !streamsSupported {
+		t.Skip("this system has none")
+	}
+	t.Setenv(envDevices, "vrb_one=127.0.0.1,two=127.0.0.2")
+	list, err := driver.Streams()
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	for i, want := range []string{"vrw_one", "vrw_two"} {
+		info := list[i].Info()
+		if info.Name != want || info.NodeType != verbs.NodeRNIC || info.Transport != verbs.TransportIWARP {
+			t.Errorf("%+v", info)
+		}
+	}
+	if info := inMemory(t, 0).dev.Info(); info.NodeType != verbs.NodeCA || info.Transport != verbs.TransportIB {
+		t.Errorf("a device over UDP: %+v", info)
+	}
+}
+
+// TestCapabilities: the device has each capability that its operations need, and no other one.
+func TestCapabilities(t *testing.T) {
+	c := opened(t, inMemory(t, 0))
+	defer c.Close()
+	a, err := c.QueryDevice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = verbs.DeviceResizeMaxWR | verbs.DeviceBadPKeyCntr | verbs.DeviceBadQKeyCntr | verbs.DeviceAutoPathMig |
+		verbs.DeviceUDAVPortEnforce | verbs.DeviceCurrQPStateMod | verbs.DevicePortActiveEvent |
+		verbs.DeviceSysImageGUID | verbs.DeviceRCRNRNAKGen | verbs.DeviceSRQResize | verbs.DeviceXRC |
+		verbs.DeviceMemWindow | verbs.DeviceMemMgtExtensions | verbs.DeviceMemWindowType2B | verbs.DeviceUDIPCsum |
+		verbs.DeviceManagedFlowSteering | verbs.DeviceRawIPCsum | verbs.DeviceFlushGlobal | verbs.DeviceAtomicWrite |
+		verbs.DevicePCIWriteEndPadding | verbs.DeviceRawScatterFCS
+	if got := a.DeviceCapFlags; got != want {
+		t.Errorf("%v: too many %v, missing %v", got, got&^want, want&^got)
+	}
+	types := uint32(1<<verbs.QPTypeRC | 1<<verbs.QPTypeUC | 1<<verbs.QPTypeUD | 1<<verbs.QPTypeXRCSend)
+	if got := a.PacketPacingCaps.SupportedQPTs &^ (1 << verbs.QPTypeRawPacket); got != types {
+		t.Errorf("rate limits of QP types %b, want %b", got, types)
+	}
+}
+
+// TestIndirectionTablesAreLimited: the device has as many indirection tables as it says, and those that were
+// destroyed make room.
+func TestIndirectionTablesAreLimited(t *testing.T) {
+	d := inMemory(t, 0).dev
+	dc, err := d.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dc.Close()
+	c := dc.(*deviceContext)
+	d.rawUse.tables.Store(maxIndTables - 1)
+	last, err := c.CreateRWQIndTable(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := c.CreateRWQIndTable(nil); !errors.Is(err, verbs.ENOMEM) {
+			t.Errorf("one too many: %v, want ENOMEM", err)
+		}
+	}
+	if err := last.Destroy(); err != nil {
+		t.Error(err)
+	}
+	next, err := c.CreateRWQIndTable(nil)
+	if err != nil || next.Num() == last.Num() {
+		t.Errorf("after one was destroyed: %v", err)
+	}
+	if n := d.rawUse.tables.Load(); n != maxIndTables {
+		t.Errorf("%d tables count, want %d", n, maxIndTables)
+	}
+}
+
+// TestV_FL_14_HeadersAroundESP: an action takes over all fields of the headers that it puts around ESP, and keeps them
+// while others change.
+func TestV_FL_14_HeadersAroundESP(t *testing.T) {
+	four, six := [4]byte{10, 0, 0, 1}, [16]byte{0xfd, 15: 1}
+	to4, to6 := [4]byte{10, 0, 0, 2}, [16]byte{0xfd, 15: 2}
+	for _, c := range []struct {
+		list []verbs.FlowSpec
+		want raw.ESPEncap
+	}{
+		{[]verbs.FlowSpec{verbs.FlowSpecIPv4{Val: verbs.FlowIPv4Filter{SrcIP: four, DstIP: to4}}},
+			raw.ESPEncap{IP: 4, Src: [16]byte{10, 0, 0, 1}, Dst: [16]byte{10, 0, 0, 2}}},
+		{[]verbs.FlowSpec{verbs.FlowSpecIPv4Ext{Val: verbs.FlowIPv4ExtFilter{SrcIP: four, DstIP: to4, TOS: 3, TTL: 4,
+			Flags: 2}}},
+			raw.ESPEncap{IP: 4, Src: [16]byte{10, 0, 0, 1}, Dst: [16]byte{10, 0, 0, 2}, Class: 3, TTL: 4, Flags: 2}},
+		{[]verbs.FlowSpec{verbs.FlowSpecIPv6{Val: verbs.FlowIPv6Filter{SrcIP: six, DstIP: to6, TrafficClass: 5,
+			HopLimit: 6, FlowLabel: 7}}, verbs.FlowSpecUDP{Val: verbs.FlowPortFilter{SrcPort: 8, DstPort: 9}}},
+			raw.ESPEncap{IP: 6, Src: six, Dst: to6, Class: 5, TTL: 6, FlowLabel: 7, UDP: true, SrcPort: 8, DstPort: 9}},
+	} {
+		a := &flowAction{esp: new(raw.ESP)}
+		if err := a.modify(&verbs.FlowActionESPAttr{Encap: c.list}); err != nil || a.esp.Encap != c.want {
+			t.Errorf("%+v, %v, want %+v", a.esp.Encap, err, c.want)
+		}
+		if err := a.modify(&verbs.FlowActionESPAttr{}); err != nil || a.esp.Encap != c.want {
+			t.Errorf("%+v after a change of nothing, %v", a.esp.Encap, err)
+		}
+	}
+}
+
+// TestSnapLenLimits: the least and the largest length of a captured packet count, and no other ones beyond.
+func TestSnapLenLimits(t *testing.T) {
+	for value, want := range map[int]int{pcap.MinSnap: pcap.MinSnap, pcap.MinSnap - 1: 0, pcap.MaxSnap: pcap.MaxSnap,
+		pcap.MaxSnap + 1: 0, 0: 0} {
+		t.Setenv(envSnapLen, strconv.Itoa(value))
+		if got := snapLen(); got != want {
+			t.Errorf("%d: %d, want %d", value, got, want)
+		}
+	}
+}
+
+// TestFaultsHaveASeed: faults without a seed have seed 1, so that runs are alike, and a chance is less than 1.
+func TestFaultsHaveASeed(t *testing.T) {
+	if cfg, err := parseFaults("loss=0.999"); err != nil || cfg.Seed != 1 || cfg.Send.Loss != 0.999 {
+		t.Errorf("%+v, %v", cfg, err)
+	}
+	for _, bad := range []string{"loss=1", "loss=1.5", "corrupt=2", "mark=NaN"} {
+		if cfg, err := parseFaults(bad); !errors.Is(err, verbs.EINVAL) {
+			t.Errorf("%s: %+v, %v, want EINVAL", bad, cfg, err)
+		}
+	}
+}
