@@ -1,7 +1,9 @@
 package rdmacm
 
 import (
+	"context"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -110,3 +112,10 @@ func AskEvery(d time.Duration) { askEvery = d }
 func (id *ID) Suspect() { id.suspect() }
 
 func (id *ID) Acquit() { id.acquit() }
+
+// PortIsClosed asks the host of a peer whether its port is closed.
+func (id *ID) PortIsClosed(ctx context.Context, peer netip.Addr) bool {
+	e := vigilEnds{id.local.Addr(), peer}
+	_, closed := id.dev.cm.closedPorts(ctx, map[vigilEnds]struct{}{e: {}})[e]
+	return closed
+}

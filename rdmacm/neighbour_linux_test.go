@@ -27,8 +27,9 @@ type cabled struct {
 }
 
 const (
-	near4, far4, deaf4 = "192.0.2.1", "192.0.2.2", "192.0.2.77"
-	near6, far6, deaf6 = "fd00::1", "fd00::2", "fd00::77"
+	near4, far4, deaf4  = "192.0.2.1", "192.0.2.2", "192.0.2.77"
+	near6, far6, deaf6  = "fd00::1", "fd00::2", "fd00::77"
+	nearLocal, farLocal = "fe80::1", "fe80::2"
 )
 
 // onWire runs a test with two hosts in namespaces. It is skipped where a process cannot have them.
@@ -62,7 +63,7 @@ func cable(t *testing.T) {
 		}
 		there <- fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), unix.Gettid())
 		for _, line := range []string{"addr add " + far4 + "/24 dev far", "addr add " + far6 + "/64 dev far nodad",
-			"link set far up"} {
+			"addr add " + farLocal + "/64 dev far nodad", "link set far up"} {
 			<-there
 			if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
 				t.Errorf("ip %s: %v: %s", line, err, out)
@@ -79,12 +80,13 @@ func cable(t *testing.T) {
 		ns).CombinedOutput(); err != nil {
 		t.Skipf("no veth pair: %v: %s", err, out)
 	}
-	for range 3 {
+	for range 4 {
 		there <- ""
 		<-there
 	}
 	for _, line := range []string{"link set lo up", "addr add " + near4 + "/24 dev near",
-		"addr add " + near6 + "/64 dev near nodad", "link set near up"} {
+		"addr add " + near6 + "/64 dev near nodad", "addr add " + nearLocal + "/64 dev near nodad",
+		"link set near up"} {
 		ip(t, "%s", line)
 	}
 	for begin := time.Now(); time.Since(begin) < 20*time.Second; time.Sleep(10 * time.Millisecond) {

@@ -90,16 +90,17 @@ func (m *manager) vigilPeers() (peers map[vigilEnds]struct{}, more bool) {
 func (m *manager) closedPorts(ctx context.Context, peers map[vigilEnds]struct{}) (closed map[vigilEnds]struct{}) {
 	bySource := map[netip.Addr][]netip.AddrPort{}
 	for e := range peers {
-		dst := e.dst
+		src, dst := e.src, e.dst
 		if lookup.NeedsZone(dst) {
-			dst = dst.WithZone(m.dev.netDev(m.dev.find(e.src)))
+			zone := m.dev.netDev(m.dev.find(src))
+			src, dst = src.WithZone(zone), dst.WithZone(zone)
 		}
-		bySource[e.src] = append(bySource[e.src], netip.AddrPortFrom(dst, wire.Port))
+		bySource[src] = append(bySource[src], netip.AddrPortFrom(dst, wire.Port))
 	}
 	closed = map[vigilEnds]struct{}{}
 	for src, dsts := range bySource {
 		for _, dst := range lookup.Closed(ctx, src, dsts, askPatience, wire.Harmless) {
-			closed[vigilEnds{src, dst.Addr().WithZone("")}] = struct{}{}
+			closed[vigilEnds{src.WithZone(""), dst.Addr().WithZone("")}] = struct{}{}
 		}
 	}
 	return closed

@@ -1,10 +1,12 @@
 package rdmacm_test
 
 import (
+	"net/netip"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
 
@@ -35,4 +37,30 @@ func TestDeathOfTheLastProcessOfAnAddress(t *testing.T) {
 	s.over()
 	l.close()
 	w.ok(h.Close())
+}
+
+// A socket needs the zones of link-local addresses, which connections do not have.
+func TestClosedPortOfAnyKindOfAddress(t *testing.T) {
+	onWire(t, func(w *cabled) {
+		var addrs []netip.Addr
+		for _, a := range []string{near4, near6, nearLocal} {
+			addrs = append(addrs, netip.MustParseAddr(a))
+		}
+		dev, err := soft.New(soft.Config{Name: "vrb_vigil", Addrs: addrs})
+		w.ok(err)
+		h := rdmacm.NewHost(dev.Device)
+		for i, peer := range []string{far4, far6, farLocal} {
+			id := must(h.CreateID(nil, rdmacm.PSTCP, nil))(w.world)
+			at := addrs[i]
+			if at.IsLinkLocalUnicast() {
+				at = at.WithZone("near")
+			}
+			w.ok(id.BindAddr(netip.AddrPortFrom(at, 0)))
+			if !id.PortIsClosed(bg, netip.MustParseAddr(peer)) {
+				t.Errorf("the port of %v is not known to be closed", peer)
+			}
+			w.ok(id.Close())
+		}
+		w.ok(h.Close())
+	})
 }
