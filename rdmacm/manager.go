@@ -92,7 +92,7 @@ func newManager(d *device) (*manager, error) {
 	m.mu.Lock()
 	m.wakeAt, m.machine = cm.Never, machine
 	m.mu.Unlock()
-	gsi.Screen(port, machine.Guard().Drop)
+	gsi.Screen(port, machine.Guard())
 	m.ended.Go(m.run)
 	m.unwatchPeers = gsi.WatchPeers(port, m.onPeerDeath)
 	return m, nil

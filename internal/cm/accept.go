@@ -34,7 +34,7 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 		return
 	}
 	// A request for which there is no room is dropped without an answer: the peer repeats it.
-	class, ok := m.makeRoom(now, l, back.Dst, r, out)
+	class, ok := m.makeRoom(now, l, back.Dst, msg, out)
 	if !ok {
 		return
 	}

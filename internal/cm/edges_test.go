@@ -59,13 +59,14 @@ func TestHopLimitOfTheSubnet(t *testing.T) {
 // A request that was dropped in a flood is a repetition from 0.3 s to 30 s after the first drop. Others are none, even
 // if they have its place in the table.
 func TestRefusals(t *testing.T) {
-	request := func(id uint32) cmmsg.REQ {
+	f := refusals{key: 0x1234567890abcdef}
+	request := func(id uint32) uint64 {
 		m := cmmsg.Make(make([]byte, wire.MADLen), cmmsg.KindREQ, 1)
 		cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{LocalID: id, LocalQPN: id & 0xFFFFFF, LocalGUID: 0x77, MTU: 3})
-		return cmmsg.REQ(m.Data())
+		return f.hash(m)
 	}
 	for _, start := range []int64{0, 400 * 1000 * millisecond} { // the clock of the table wraps at 409.6 s
-		f := refusals{key: 0x1234567890abcdef}
+		f.table.Store(nil)
 		r := request(1)
 		if f.has(start, r) {
 			t.Fatal("an empty table has it")
@@ -109,7 +110,7 @@ func TestRefusalsAreSpread(t *testing.T) {
 	for id := range uint32(1000) {
 		m := cmmsg.Make(make([]byte, wire.MADLen), cmmsg.KindREQ, 1)
 		cmmsg.REQ(m.Data()).Put(cmmsg.REQFields{LocalID: id, LocalGUID: 0x77, MTU: 3})
-		i, tag := f.at(cmmsg.REQ(m.Data()))
+		i, tag := f.at(f.hash(m))
 		if i < 0 || i >= refusalsLen || tag>>20 != 0 || tag == 0 {
 			t.Fatalf("place %d, tag %#x", i, tag)
 		}

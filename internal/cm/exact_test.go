@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
@@ -139,9 +140,9 @@ func TestGuardKnowsDroppedRequests(t *testing.T) {
 	r := &requests{}
 	a := netip.MustParseAddr("198.51.100.7")
 	dropped := slices.Clone(r.from(a, 1))
-	m.refused.add(machine, cmmsg.REQ(cmmsg.Msg(dropped).Data()))
+	m.refused.add(machine, m.refused.hash(dropped))
 	clock += int64(400 * time.Millisecond)
-	m.guard.flood(machine + int64(400*time.Millisecond))
+	m.guard.flood(machine+int64(400*time.Millisecond), board.Connect)
 	for range 2 * guardRequestBurst {
 		m.Guard().Drop(r.from(a, 1<<40|uint64(r.n)))
 	}
@@ -236,7 +237,7 @@ func TestWaitingInAFlood(t *testing.T) {
 	l := &Listener{p: ListenParams{Backlog: NewBacklog(100)}}
 	r := &requests{}
 	for used := range floodWaiting + 2 {
-		req := cmmsg.REQ(cmmsg.Msg(r.from(hereAddr, uint64(used))).Data())
+		req := cmmsg.Msg(r.from(hereAddr, uint64(used)))
 		if got, want := m.inTurn(int64(time.Hour), l, req), used < floodWaiting; got != want {
 			t.Errorf("with %d that wait: %v", used, got)
 		}

@@ -1,9 +1,11 @@
 package cm
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
@@ -20,17 +22,19 @@ type Guard struct {
 	known  [guardLen]atomic.Uint32
 	stray  bucket // messages about connections that do not exist
 
-	sources  [sourcesLen]atomic.Uint32
-	floodEnd atomic.Int64 // requests are limited until then
-	ahead    atomic.Int64 // time of the machine minus that of the guard
-	requests bucket
-	repeats  bucket // requests that were dropped before
-	refused  *refusals
+	sources [sourcesLen]atomic.Uint32
+	ahead   atomic.Int64 // time of the machine minus that of the guard
+	gates   [board.Kinds]gate
+	refused *refusals
+
+	boardsMu sync.Mutex
+	// +checklocks:boardsMu
+	boards []*board.Board // have what others must know of sources and gates
 }
 
 const (
 	guardLen   = 1 << 15
-	sourcesLen = 1 << 14
+	sourcesLen = board.Sources
 )
 
 // Rates and limits of a flood.
@@ -57,10 +61,8 @@ func (g *Guard) Drop(mad []byte) bool {
 	}
 	id := uint32(0)
 	switch msg.Kind() {
-	case cmmsg.KindREQ:
-		return g.dropREQ(cmmsg.REQ(msg.Data()))
-	case cmmsg.KindSIDRREQ:
-		return false
+	case cmmsg.KindREQ, cmmsg.KindSIDRREQ:
+		return g.dropRequest(msg)
 	case cmmsg.KindSIDRREP:
 		id = msg.LocalID()
 	case cmmsg.KindREJ:
@@ -78,28 +80,67 @@ func (g *Guard) Drop(mad []byte) bool {
 	return g.own(id).Load() == 0 && !g.passStray()
 }
 
-// dropREQ reports whether a request is to be dropped, because a listener is flooded.
-func (g *Guard) dropREQ(r cmmsg.REQ) bool {
+// dropRequest reports whether a request is to be dropped, because a listener is flooded.
+func (g *Guard) dropRequest(msg cmmsg.Msg) bool {
 	now := g.now()
-	if now >= g.floodEnd.Load() || g.source(sourceOf(r.Primary().LocalGID()), r.LocalGUID()).Load() > 0 {
+	gate := &g.gates[kindOf(msg)]
+	if !gate.closed(now) {
 		return false
 	}
-	b, machine := &g.requests, now+g.ahead.Load()
-	if g.refused.has(machine, r) {
-		b = &g.repeats
-	}
-	if b.pass(now, guardRequests, guardRequestBurst) {
+	if i, ok := sourceIndex(msg); ok && g.sources[i].Load() > 0 {
 		return false
 	}
-	g.refused.add(machine, r)
-	return true
+	return gate.drop(now, g.ahead.Load(), g.refused, msg)
 }
 
-// flood notes that a listener of the machine is flooded at the machine's time now.
-func (g *Guard) flood(now int64) {
+// kindOf returns the kind of a request.
+func kindOf(msg cmmsg.Msg) board.Kind {
+	if msg.Kind() == cmmsg.KindSIDRREQ {
+		return board.Lookup
+	}
+	return board.Connect
+}
+
+// flood notes that a listener of the machine is flooded with requests of a kind at the machine's time now.
+func (g *Guard) flood(now int64, k board.Kind) {
 	own := g.now()
 	g.ahead.Store(now - own)
-	g.floodEnd.Store(own + guardTime)
+	g.gates[k].close(own)
+	g.boardsMu.Lock()
+	defer g.boardsMu.Unlock()
+	for _, b := range g.boards {
+		b.Flood(k)
+	}
+}
+
+// flooded reports whether requests of a kind are limited.
+func (g *Guard) flooded(k board.Kind) bool { return g.gates[k].closed(g.now()) }
+
+// Show implements link.Screen.
+func (g *Guard) Show(boards []*board.Board) {
+	g.boardsMu.Lock()
+	defer g.boardsMu.Unlock()
+	g.boards = boards
+	for _, b := range boards {
+		for i := range g.sources {
+			b.Know(uint32(i), g.sources[i].Load() > 0)
+		}
+	}
+}
+
+// know counts a source that is known now, or not any more.
+func (g *Guard) know(k peerKey, known bool) {
+	i := sourceHash(k.gid, k.guid)
+	g.boardsMu.Lock()
+	defer g.boardsMu.Unlock()
+	n := g.sources[i].Load() - 1
+	if known {
+		n += 2
+	}
+	g.sources[i].Store(n)
+	for _, b := range g.boards {
+		b.Know(i, n > 0)
+	}
 }
 
 // passStray takes a token for a message about a connection that does not exist. The rate is that of answers to them.
@@ -134,9 +175,22 @@ func (g *Guard) peer(guid uint64, id uint32) *atomic.Uint32 {
 
 // source returns the count of a known source.
 func (g *Guard) source(gid [16]byte, guid uint64) *atomic.Uint32 {
+	return &g.sources[sourceHash(gid, guid)]
+}
+
+// sourceIndex returns the hash of the source of a request; false if its sources are not known to anybody.
+func sourceIndex(msg cmmsg.Msg) (uint32, bool) {
+	if msg.Kind() != cmmsg.KindREQ {
+		return 0, false
+	}
+	r := cmmsg.REQ(msg.Data())
+	return sourceHash(sourceOf(r.Primary().LocalGID()), r.LocalGUID()), true
+}
+
+func sourceHash(gid [16]byte, guid uint64) uint32 {
 	h := (guid ^ be.Uint64(gid[:8])) * 0x9E3779B97F4A7C15
 	h = (h ^ h>>29 ^ be.Uint64(gid[8:])) * 0x9E3779B97F4A7C15
-	return &g.sources[h>>50]
+	return uint32(h >> 50)
 }
 
 // Guard returns the guard of the machine.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
@@ -136,8 +137,8 @@ func TestGuardInAFlood(t *testing.T) {
 		t.Errorf("%d of 1000 pass before the flood", n)
 	}
 	key := sourceKey(known, 9)
-	g.source(key.gid, key.guid).Add(1)
-	g.flood(77 * second) // the machine's clock is another one
+	g.know(key, true)
+	g.flood(77*second, board.Connect) // the machine's clock is another one
 
 	first := r.n
 	if n := passed(300, unknown); n != 64 {
@@ -149,7 +150,7 @@ func TestGuardInAFlood(t *testing.T) {
 	flooded := func(after time.Duration, want int, what string, mad func() []byte) {
 		t.Helper()
 		clock += int64(after)
-		g.flood(77*second + clock)
+		g.flood(77*second+clock, board.Connect)
 		if n := passed(200, mad); n != want {
 			t.Errorf("%s: %d of 200 pass, want %d", what, n, want)
 		}
@@ -176,7 +177,7 @@ func TestFloodReachesTheGuard(t *testing.T) {
 	if s.m.guard.source(key.gid, key.guid).Load() != 1 {
 		t.Error("the guard does not know the source of a connection")
 	}
-	dropped := func() bool { return s.m.guard.now() < s.m.guard.floodEnd.Load() }
+	dropped := func() bool { return s.m.guard.flooded(board.Connect) }
 	if dropped() {
 		t.Error("a flood without requests")
 	}

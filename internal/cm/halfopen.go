@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"sync/atomic"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
@@ -98,7 +99,7 @@ func (m *Machine) learnSource(id *ID) {
 	}
 	s.known = true
 	m.known++
-	m.guard.source(s.key.gid, s.key.guid).Add(1)
+	m.guard.know(s.key, true)
 	for id := s.half.first; id != nil; id = id.links[inSource].next {
 		if l := id.listener; id.class == unknownSource {
 			l.half[unknownSource].remove(id, inListener)
@@ -114,7 +115,7 @@ func (m *Machine) forgetSource() {
 		if s.known {
 			s.known = false
 			m.known--
-			m.guard.source(s.key.gid, s.key.guid).Add(^uint32(0))
+			m.guard.know(s.key, false)
 			m.dropSource(s)
 			return
 		}
@@ -154,12 +155,12 @@ func (m *Machine) classOf(now int64, s *source) sourceClass {
 }
 
 // makeRoom reports whether l may take a request from src, and ends a half-open handshake if it needs the place.
-func (m *Machine) makeRoom(now int64, l *Listener, src netip.Addr, r cmmsg.REQ, out *Batch) (sourceClass, bool) {
+func (m *Machine) makeRoom(now int64, l *Listener, src netip.Addr, msg cmmsg.Msg, out *Batch) (sourceClass, bool) {
 	if l.p.Backlog.full() {
 		m.Counters.BacklogFull++
 		return 0, false
 	}
-	s := m.sources[sourceKey(src, r.LocalGUID())]
+	s := m.sources[sourceKey(src, cmmsg.REQ(msg.Data()).LocalGUID())]
 	k := m.classOf(now, s)
 	half, grace, victim := &l.half[k], m.grace(k), l.half[k].first
 	greedy := m.top
@@ -167,9 +168,9 @@ func (m *Machine) makeRoom(now int64, l *Listener, src netip.Addr, r cmmsg.REQ, 
 		greedy = nil
 	}
 	if (greedy == nil || greedy == s) && k == unknownSource && half.n >= floodFrom && now-victim.since > grace &&
-		!m.inTurn(now, l, r) {
+		!m.inTurn(now, l, msg) {
 		m.Counters.Flooded++
-		m.guard.flood(now)
+		m.guard.flood(now, board.Connect)
 		return k, false
 	}
 	if half.n+l.undecided[k] < l.p.MaxHalfOpen {
@@ -190,8 +191,9 @@ func (m *Machine) makeRoom(now int64, l *Listener, src netip.Addr, r cmmsg.REQ, 
 }
 
 // inTurn reports whether the request of an unknown source is taken in a flood.
-func (m *Machine) inTurn(now int64, l *Listener, r cmmsg.REQ) bool {
-	again := m.refused.has(now, r)
+func (m *Machine) inTurn(now int64, l *Listener, msg cmmsg.Msg) bool {
+	h := m.refused.hash(msg)
+	again := m.refused.has(now, h)
 	gap := paceFactor * min(max(l.service, minService), maxService)
 	turn := &l.turn[0]
 	if again {
@@ -199,7 +201,7 @@ func (m *Machine) inTurn(now int64, l *Listener, r cmmsg.REQ) bool {
 	}
 	*turn = max(*turn, now-paceBurst*gap)
 	if *turn > now || l.p.Backlog.Used() >= floodWaiting {
-		m.refused.add(now, r)
+		m.refused.add(now, h)
 		return false
 	}
 	*turn += gap
@@ -319,15 +321,33 @@ const (
 	refusalMax   = 300 * refusalTick // nor one that comes later
 )
 
-// at returns the index of a request's entry and its tag, the upper 20 bits of the entry.
-func (f *refusals) at(r cmmsg.REQ) (i int, tag uint32) {
-	gid := r.Primary().LocalGID()
+// hash returns the hash of a request. That of a repetition is the same.
+func (f *refusals) hash(msg cmmsg.Msg) uint64 {
 	h := f.key
-	for _, x := range [...]uint64{be.Uint64(gid[:8]), be.Uint64(gid[8:]), r.LocalGUID(),
-		uint64(r.LocalID())<<32 | uint64(r.LocalQPN())} {
+	mix := func(x uint64) {
 		h = (h ^ x) * 0x9E3779B97F4A7C15
 		h ^= h >> 29
 	}
+	if msg.Kind() == cmmsg.KindSIDRREQ {
+		r := cmmsg.SIDRREQ(msg.Data())
+		mix(uint64(r.RequestID()))
+		mix(msg.TID())
+		for p := r.Private()[:cmmsg.IPHeaderLen]; len(p) >= 8; p = p[8:] { // the sender's address, if it is there
+			mix(be.Uint64(p))
+		}
+		return h
+	}
+	r := cmmsg.REQ(msg.Data())
+	gid := r.Primary().LocalGID()
+	mix(be.Uint64(gid[:8]))
+	mix(be.Uint64(gid[8:]))
+	mix(r.LocalGUID())
+	mix(uint64(r.LocalID())<<32 | uint64(r.LocalQPN()))
+	return h
+}
+
+// at returns the index of a request's entry and its tag, the upper 20 bits of the entry.
+func (f *refusals) at(h uint64) (i int, tag uint32) {
 	return int(h % refusalsLen), uint32(h>>44) | 1
 }
 
@@ -336,26 +356,26 @@ func (f *refusals) age(now int64, entry uint32) int64 {
 	return int64((uint32(now/refusalTick)-entry)%refusalTicks) * refusalTick
 }
 
-func (f *refusals) add(now int64, r cmmsg.REQ) {
+func (f *refusals) add(now int64, h uint64) {
 	t := f.table.Load()
 	if t == nil {
 		f.table.CompareAndSwap(nil, new([refusalsLen]atomic.Uint32))
 		t = f.table.Load()
 	}
-	i, tag := f.at(r)
+	i, tag := f.at(h)
 	if old := t[i].Load(); old>>12 == tag && f.age(now, old) < refusalMax {
 		return // the entry keeps the time of the first drop
 	}
 	t[i].Store(tag<<12 | uint32(now/refusalTick)%refusalTicks)
 }
 
-// has reports whether r is a peer's repetition of a request that was dropped.
-func (f *refusals) has(now int64, r cmmsg.REQ) bool {
+// has reports whether a request is a peer's repetition of one that was dropped.
+func (f *refusals) has(now int64, h uint64) bool {
 	t := f.table.Load()
 	if t == nil {
 		return false
 	}
-	i, tag := f.at(r)
+	i, tag := f.at(h)
 	old := t[i].Load()
 	age := f.age(now, old)
 	return old>>12 == tag && age >= refusalMin && age <= refusalMax

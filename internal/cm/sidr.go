@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
@@ -87,6 +88,9 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 		m.sendSIDRREP(&id, &p, out)
 		return
 	}
+	if !m.takesLookup(now, l, msg) {
+		return
+	}
 	id := m.newRequest(l, back)
 	if id == nil {
 		return
@@ -95,6 +99,28 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 	id.path.PKey, id.service, id.remoteID, id.tid = r.PKey(), r.ServiceID(), r.RequestID(), msg.TID()
 	m.sidr[key] = id
 	out.Events = append(out.Events, Event{Type: EventSIDRREQ, ID: id, Listener: l, Msg: msg})
+}
+
+// takesLookup reports whether l may take a look-up. Nothing shows that the address of its sender is not forged. When
+// the backlog is full, and until fewer look-ups come, those that have not been dropped before leave most of it to
+// repetitions: a flood seldom repeats one.
+func (m *Machine) takesLookup(now int64, l *Listener, msg cmmsg.Msg) bool {
+	full := l.p.Backlog.full()
+	if full {
+		m.Counters.BacklogFull++
+	} else if !m.guard.flooded(board.Lookup) || l.p.Backlog.Used() < floodWaiting {
+		return true
+	}
+	h := m.refused.hash(msg)
+	if !full && m.refused.has(now, h) {
+		return true
+	}
+	if !full {
+		m.Counters.Flooded++
+	}
+	m.refused.add(now, h)
+	m.guard.flood(now, board.Lookup)
+	return false
 }
 
 // AnswerParams answers a look-up (struct ib_cm_sidr_rep_param).

@@ -4,8 +4,10 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/gsi"
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -64,7 +66,7 @@ type fakePD struct {
 	released bool
 	watched  func(gsi.PeerDeath)
 	stopped  bool
-	drop     func([]byte) bool
+	screen   link.Screen
 	will     *fakeWill
 }
 
@@ -90,7 +92,12 @@ func (p *fakePD) WatchPeers(f func(gsi.PeerDeath)) (stop func()) {
 	return func() { p.stopped = true }
 }
 
-func (p *fakePD) Screen(drop func(mad []byte) bool) { p.drop = drop }
+func (p *fakePD) Screen(s link.Screen) { p.screen = s }
+
+type fakeScreen struct{}
+
+func (*fakeScreen) Drop([]byte) bool    { return false }
+func (*fakeScreen) Show([]*board.Board) {}
 
 func (p *fakePD) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) gsi.LastWill {
 	p.will = &fakeWill{local: local, remote: remote, tclass: tclass, hopLimit: hopLimit, pkey: pkey}

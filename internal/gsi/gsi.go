@@ -1,5 +1,6 @@
 // Package gsi gives umad and rdmacm QP 1 of a device, and what Linux does for connection management in the kernel.
-// libibverbs has nothing of the kind, so it is no part of package verbs. It imports internal/seam and verbs.
+// libibverbs has nothing of the kind, so it is no part of package verbs. It imports internal/link, internal/seam
+// and verbs.
 package gsi
 
 import (
@@ -7,6 +8,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -18,7 +20,7 @@ type Driver interface {
 	CommIDs() (prefix uint32, bits int)
 	ClaimService(id uint64, at netip.Addr) (release func(), err error)
 	WatchPeers(f func(PeerDeath)) (stop func())
-	Screen(drop func(mad []byte) bool)
+	Screen(s link.Screen)
 	// NewLastWill is nil if no other process would send it.
 	NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) LastWill
 }
@@ -141,10 +143,9 @@ func ClaimService(port any, id uint64, at netip.Addr) (release func(), err error
 	return release, nil
 }
 
-// Screen sets the function that reports whether a datagram for QP 1 is dropped early, before its packet is checked and
-// copied; nil ends that. drop is called by several goroutines at once and must not block. It may
-// still be called shortly after Screen(nil). Links that have no such place do not call it.
-func Screen(port any, drop func(mad []byte) bool) { of(port).Screen(drop) }
+// Screen sets what drops datagrams for QP 1 early, before their packets are checked and copied; nil ends that. Its
+// methods may still be called shortly after Screen(nil). Links that have no such place do not call it.
+func Screen(port any, s link.Screen) { of(port).Screen(s) }
 
 // WatchPeers has f called for each QP of the device whose peer's process has ended without a word, once, and for each
 // one whose peer does not answer keep-alive; the QP is in

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -200,17 +201,42 @@ func (g *Group) Forward(m Mail) bool {
 	return true
 }
 
+// Screen reports whether a datagram for QP 1 is a request for another process, and whether it is dropped because that
+// process gets too many.
+func (g *Group) Screen(mad []byte) (foreign, drop bool) {
+	if l := g.screens.Load(); l != nil {
+		return l.screen(mad)
+	}
+	return false, false
+}
+
+// Board returns the board of this process, by which the leader drops requests for it; nil without one.
+func (g *Group) Board() *board.Board {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := g.region(); n >= 0 {
+		return g.wills.board(n)
+	}
+	return nil
+}
+
+// region returns the number of the region of last wills that this process has; -1: none.
+//
+// +checklocks:g.mu
+func (g *Group) region() int {
+	switch {
+	case g.wills == nil || len(g.slots) == 0:
+		return -1
+	case g.served:
+		return 0
+	}
+	return g.slots[0]
+}
+
 // NewPlace reserves an empty place for the last will of a connection to a peer. It returns nil if none is free.
 func (g *Group) NewPlace(to netip.Addr, tclass, hopLimit uint8, pkey uint16) *Place {
 	g.mu.Lock()
-	region := -1
-	switch {
-	case g.wills == nil || len(g.slots) == 0:
-	case g.served:
-		region = 0
-	default:
-		region = g.slots[0]
-	}
+	region := g.region()
 	g.mu.Unlock()
 	if region < 0 {
 		return nil

@@ -24,6 +24,7 @@ func (g *Group) lead(l *leader, ln *listener) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.up, g.leader, g.listener = up, l, ln
+	g.screens.Store(l)
 	g.changed.Broadcast()
 	if !g.closed { // otherwise Stop closes ln
 		g.done.Go(func() { l.serve(ln) })

@@ -35,9 +35,9 @@ const (
 )
 
 const (
-	// version changes with the layout of frames, the descriptors in a reply to a join, and the order of the
-	// sockets.
-	version = 4
+	// version changes with the layout of frames and of the memory of last wills, the descriptors in a reply to a join, and
+	// the order of the sockets.
+	version = 5
 
 	frameLen = 36
 	anySlot  = 0xFFFF

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,8 @@ type Group struct {
 	wills  *wills
 
 	requests sync.Mutex // one request at a time
+
+	screens atomic.Pointer[leader] // leader, for readers without mu
 
 	mu sync.Mutex // guards the following
 	// +checklocks:mu

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	// Lead is called when this process becomes the reader of the socket of QP 1 and of that of strays, with
 	// descriptors that it owns. Strays need not be read at once, and at a limited rate only.
 	Lead func(gsi, strays int)
+	// Screen makes the screen of the requests for a process with a board; nil: there is none.
+	Screen func(*board.Board) board.Screen
 	// Lost is called when verbena serve has ended: the sockets of the slots receive nothing afterwards.
 	Lost func(error)
 }
@@ -50,11 +53,12 @@ const (
 
 // A leader serves the members of a group: it hands out sockets, records claims, and forwards mail.
 type leader struct {
-	key    Key
-	cfg    *Config
-	locks  *locks // nil if several users share the address, and so is wills
-	wills  *wills
-	sorter sorter
+	key     Key
+	cfg     *Config
+	locks   *locks // nil if several users share the address, and so is wills
+	wills   *wills
+	sorter  sorter
+	foreign sync.Map // of service IDs: the sessions of other processes that have claimed them
 
 	mu     sync.Mutex // guards the following
 	table  *table
@@ -217,10 +221,12 @@ func (l *leader) handle(s *session, f frame) (reply frame, fds []int) {
 		}
 	case kindListen:
 		if reply.errno = l.table.listen(s, f.id); reply.errno == 0 && s.send != nil {
+			l.foreign.Store(f.id, s)
 			l.releaseHeld(f.id, s)
 		}
 		l.resteer()
 	case kindUnlisten:
+		l.foreign.CompareAndDelete(f.id, s)
 		l.table.unlisten(s, f.id)
 		l.resteer()
 	case kindEnter:
@@ -257,7 +263,34 @@ func (l *leader) join(s *session, f frame) (fds []int, errno syscall.Errno) {
 		unix.Close(fd)
 		return nil, errnoOf(err)
 	}
+	l.watch(s, s.will, 0)
 	return []int{fd}, 0
+}
+
+// watch makes the screen of a member: by the board of its first slot, or of its own memory.
+func (l *leader) watch(s *session, w *wills, n int) {
+	if s.send == nil || l.cfg.Screen == nil || s.screen.Load() != nil {
+		return
+	}
+	if b := w.board(n); b != nil {
+		screen := l.cfg.Screen(b)
+		s.screen.Store(&screen)
+	}
+}
+
+// screen reports whether a datagram for QP 1 is a request that another process has claimed, and whether it is dropped
+// because that process gets too many.
+func (l *leader) screen(mad []byte) (foreign, drop bool) {
+	id, ok := requested(mad)
+	if !ok {
+		return false, false
+	}
+	s, ok := l.foreign.Load(id)
+	if !ok {
+		return false, false
+	}
+	screen := s.(*session).screen.Load()
+	return true, screen != nil && (*screen).Drop(mad)
 }
 
 func errnoOf(err error) syscall.Errno {
@@ -278,6 +311,7 @@ func (l *leader) claim(s *session, f frame) (n int, fds []int, errno syscall.Err
 			return f.slot, nil, unix.EADDRINUSE
 		}
 		l.table.assign(s, f.slot)
+		l.watch(s, l.wills, f.slot)
 		return f.slot, nil, l.prepare(f.slot, true)
 	}
 	if errno := l.table.allowed(s); errno != 0 {
@@ -304,6 +338,7 @@ func (l *leader) claim(s *session, f frame) (n int, fds []int, errno syscall.Err
 	}
 	l.sendWills(n)
 	l.table.assign(s, n)
+	l.watch(s, l.wills, n)
 	errno = l.prepare(n, false)
 	if st := &l.table.slots[n]; errno == 0 && l.shared() && !st.confined {
 		if err := l.use(FirstSlot+n, func(fd int) { errno = errnoOrZero(confine(fd, n)) }); err != nil {

@@ -47,12 +47,20 @@ func addressOf(pkt []byte) (Address, bool) {
 	if mad[MADClass] != ClassCM {
 		return Address{}, false
 	}
+	if id, ok := requested(mad); ok {
+		return Address{Service: id, Slot: -1}, true
+	}
 	at := MADPeerID
-	switch binary.BigEndian.Uint16(mad[MADAttr:]) {
-	case AttrREQ, AttrSIDRReq:
-		return Address{Service: binary.BigEndian.Uint64(mad[madReqSID:]), Slot: -1}, true
-	case AttrSIDRRep:
+	if binary.BigEndian.Uint16(mad[MADAttr:]) == AttrSIDRRep {
 		at = MADLocalID
 	}
 	return Address{Slot: int(mad[at] >> (8 - SlotBits))}, true
+}
+
+// requested returns the service ID of a request, a datagram of at least madMinimum bytes.
+func requested(mad []byte) (id uint64, ok bool) {
+	if a := binary.BigEndian.Uint16(mad[MADAttr:]); mad[MADClass] != ClassCM || a != AttrREQ && a != AttrSIDRReq {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(mad[madReqSID:]), true
 }

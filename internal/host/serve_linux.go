@@ -155,6 +155,10 @@ func (s *Server) Start() {
 // Forward forwards a packet from the socket of QP 1. It returns false if the packet has no destination.
 func (s *Server) Forward(m Mail) bool { return s.leader.forward(m) }
 
+// Screen reports whether a datagram for QP 1 is a request for a member, and whether it is dropped because that member
+// gets too many.
+func (s *Server) Screen(mad []byte) (foreign, drop bool) { return s.leader.screen(mad) }
+
 // MailDropped returns how many packets for members were dropped because these did not take them.
 func (s *Server) MailDropped() uint64 { return s.leader.sorter.dropped.Load() }
 

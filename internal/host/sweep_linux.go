@@ -58,6 +58,9 @@ func (l *leader) leave(s *session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	services, groups := len(s.services), len(s.groups)
+	for id := range s.services {
+		l.foreign.CompareAndDelete(id, s)
+	}
 	slots := l.table.remove(s)
 	if services > 0 {
 		l.resteer()

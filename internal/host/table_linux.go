@@ -3,7 +3,10 @@ package host
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"syscall"
+
+	"github.com/verbena-rdma/verbena/internal/board"
 )
 
 // Limits of claims. extraSlots limits the slots of all members beyond their first ones, so that at least
@@ -26,6 +29,8 @@ type session struct {
 	pid  int32
 	send func(frame []byte) bool // delivers mail without blocking, and reports whether there was room
 	will *wills                  // of this member, if several users share the address
+
+	screen atomic.Pointer[board.Screen] // of its requests; nil: all are passed on
 
 	slots    []int
 	services map[uint64]struct{}

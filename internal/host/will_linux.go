@@ -4,12 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -32,6 +34,8 @@ type Will struct {
 //	0   1 + length of the datagram, traffic class and hop limit, a byte each from the lowest one; P_Key, 2 bytes
 //	8   the address of the peer, 16 bytes
 //	32  the datagram
+//
+// Between header and regions is a board for each region: see package board.
 const (
 	places     = 1 << 14 // connections of a region with a last will; more connections have none
 	placeLen   = 128
@@ -62,7 +66,10 @@ type region struct {
 	next  int
 }
 
-func willsLen(regions int) int64 { return willHeader + int64(regions)*regionLen }
+// boardLen is the room of a board, a multiple of any page size.
+const boardLen = 1 << 16
+
+func willsLen(regions int) int64 { return willHeader + int64(regions)*(boardLen+regionLen) }
 
 // createWills creates the memory and returns its descriptor.
 func createWills(regions int) (fd int, err error) {
@@ -111,7 +118,23 @@ func word(b []byte, off int) *atomic.Uint64 {
 func (w *wills) count(n int) *atomic.Uint64 { return word(w.header, 8*n) }
 
 func (w *wills) mapRegion(n int) ([]byte, error) {
-	return unix.Mmap(w.fd, willHeader+int64(n)*regionLen, regionLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	at := willHeader + int64(w.num)*boardLen + int64(n)*regionLen
+	return unix.Mmap(w.fd, at, regionLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+}
+
+// board maps the board of a region. The garbage collector unmaps it. It is nil if there is none.
+func (w *wills) board(n int) *board.Board {
+	if w == nil || n >= w.num {
+		return nil
+	}
+	at := willHeader + int64(n)*boardLen
+	mem, err := unix.Mmap(w.fd, at, boardLen, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil
+	}
+	b := board.New(mem)
+	runtime.AddCleanup(b, func(mem []byte) { _ = unix.Munmap(mem) }, mem)
+	return b
 }
 
 // collect removes and returns the last wills, at most most, of a region that has no owner any more.

@@ -1,6 +1,10 @@
 package link
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/verbena-rdma/verbena/internal/board"
+)
 
 // Capabilities is the optional part of a Link. A field with its zero value is a capability that the link does not
 // have. The set does not change while the link is open. A decorator returns the set of the link below it, with its
@@ -72,10 +76,18 @@ type Shared interface {
 
 // Screener drops unwanted management packets before it checks their ICRC.
 type Screener interface {
-	// SetScreen sets the function that reports whether a datagram for QP 1, a whole MAD, is dropped; nil: none is. It
-	// is called at any time, by several goroutines at once, also for datagrams of other processes and damaged ones. It
-	// must not block.
-	SetScreen(drop func(mad []byte) bool)
+	// SetScreen sets the screen; nil: there is none. Its methods may still be called shortly afterwards.
+	SetScreen(s Screen)
+}
+
+// A Screen says which management packets are unwanted.
+type Screen interface {
+	// Drop reports whether a datagram for QP 1, a whole MAD, is dropped. It is called at any time, by several goroutines
+	// at once, also for damaged datagrams. It must not block.
+	Drop(mad []byte) bool
+	// Show makes the screen keep boards up to date, in place of those before. Other processes that read QP 1 for this one
+	// drop requests by them.
+	Show(boards []*board.Board)
 }
 
 // LastWills makes other processes of this host send a datagram when this process dies.

@@ -132,7 +132,8 @@ func (d *device) openLink() (link.Link, error) {
 	open := d.cfg.links.Open
 	if open == nil {
 		open = func(addrs []netip.Addr, ports int) (link.Link, error) {
-			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost})
+			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost,
+				Screen: foreignScreen})
 			if err != nil {
 				return nil, err
 			}

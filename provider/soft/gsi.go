@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 
+	"github.com/verbena-rdma/verbena/internal/board"
+	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/link"
 )
@@ -33,14 +35,17 @@ func (p *pd) ClaimService(id uint64, at netip.Addr) (release func(), err error) 
 	return func() {}, nil
 }
 
-// Screen sets the function that drops datagrams for QP 1 early; see gsi.Driver.
-func (p *pd) Screen(drop func(mad []byte) bool) {
+// Screen sets what drops datagrams for QP 1 early; see gsi.Driver.
+func (p *pd) Screen(s link.Screen) {
 	if l := p.ctx.eng.Link(); l != nil {
-		if s := l.Capabilities().Screener; s != nil {
-			s.SetScreen(drop)
+		if c := l.Capabilities().Screener; c != nil {
+			c.SetScreen(s)
 		}
 	}
 }
+
+// foreignScreen makes the screen of the requests for a process with a board.
+func foreignScreen(b *board.Board) board.Screen { return cm.NewForeign(b) }
 
 // NewLastWill returns a last will, the packets that another process sends when this one dies; see gsi.Driver.
 func (p *pd) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) gsi.LastWill {

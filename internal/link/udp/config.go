@@ -8,6 +8,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -34,6 +35,9 @@ type Config struct {
 	// Lost is called, by any goroutine, when verbena serve, which shared an address, has ended: packets do not
 	// arrive there afterwards.
 	Lost func(error)
+	// Screen makes the screen of the requests for another process that shares an address, from its board; nil: all are
+	// passed on to it. It is used while this process reads QP 1.
+	Screen func(*board.Board) board.Screen
 	// NoLend disables lent pages: the kernel copies every packet.
 	NoLend bool
 }

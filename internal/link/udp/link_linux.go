@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -27,7 +28,7 @@ type Link struct {
 	gso      atomic.Bool // UDP_SEGMENT is not known to fail
 	gro      atomic.Bool // UDP_GRO is in use
 
-	screen atomic.Pointer[func(mad []byte) bool] // see SetScreen
+	screen atomic.Pointer[link.Screen] // see SetScreen
 
 	// groups6 are the joined IPv6 groups on a loopback interface; see Join.
 	groups6 atomic.Pointer[[]netip.Addr]
@@ -116,21 +117,48 @@ func (l *Link) Capabilities() link.Capabilities {
 	return c
 }
 
-// SetScreen sets the function that drops management packets early; see link.Screener.
-func (l *Link) SetScreen(drop func(mad []byte) bool) {
-	if drop == nil {
+// SetScreen sets what drops management packets early; see link.Screener.
+func (l *Link) SetScreen(s link.Screen) {
+	if s == nil {
 		l.screen.Store(nil)
 		return
 	}
-	l.screen.Store(&drop)
+	l.screen.Store(&s)
+	l.showBoards()
 }
 
-// screened reports whether the screen drops a packet, BTH to ICRC.
-func (l *Link) screened(pkt []byte) bool {
+// showBoards gives the screen the boards of all addresses.
+func (l *Link) showBoards() {
+	l.membersMu.Lock()
+	defer l.membersMu.Unlock()
+	s := l.screen.Load()
+	if s == nil {
+		return
+	}
+	var boards []*board.Board
+	for _, m := range l.members {
+		if b := m.group.Board(); b != nil {
+			boards = append(boards, b)
+		}
+	}
+	(*s).Show(boards)
+}
+
+// screened reports whether a packet of a socket, BTH to ICRC, is dropped: by the screen, or if it is a request for
+// another process by that of the process.
+func (l *Link) screened(s *rxSocket, pkt []byte) bool {
 	const mads = wire.BTHLen + wire.DETHLen
-	drop := l.screen.Load()
-	return drop != nil && len(pkt) == mads+wire.MADLen+wire.ICRCLen && wire.BTH(pkt).DestQPN() == wire.GSIQPN &&
-		(*drop)(pkt[mads:][:wire.MADLen])
+	if len(pkt) != mads+wire.MADLen+wire.ICRCLen || wire.BTH(pkt).DestQPN() != wire.GSIQPN {
+		return false
+	}
+	mad := pkt[mads:][:wire.MADLen]
+	if s.gsi() {
+		if foreign, drop := s.group.Screen(mad); foreign {
+			return drop
+		}
+	}
+	screen := l.screen.Load()
+	return screen != nil && (*screen).Drop(mad)
 }
 
 // SetAddrs replaces the local addresses. If it fails, they are unchanged.

@@ -162,7 +162,7 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 		pkt := data[:min(segment, len(data))]
 		data = data[len(pkt):]
 		v.seen++
-		if p.link.screened(pkt) {
+		if p.link.screened(s, pkt) {
 			v.screened++
 			continue
 		}

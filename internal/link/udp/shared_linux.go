@@ -105,6 +105,7 @@ func (l *Link) hostConfig(a netip.Addr) host.Config {
 		Loopback6:  l.loopback && a.Is6(),
 		Deliver:    l.mail.put,
 		Send:       func(w []host.Will) { l.sendWills(a, w) },
+		Screen:     l.cfg.Screen,
 	}
 }
 
@@ -170,6 +171,7 @@ func (l *Link) addShared(a netip.Addr) (err error) {
 	}
 	l.enterGroups(a, m)
 	m.group.Start()
+	l.showBoards()
 	return nil
 }
 
@@ -333,6 +335,8 @@ func (a *attempts) allow(n int) bool {
 type forwarder interface {
 	// Forward returns false if the caller keeps the packet.
 	Forward(host.Mail) bool
+	// Screen reports whether a datagram for QP 1 is a request for another process, and whether it is dropped.
+	Screen(mad []byte) (foreign, drop bool)
 	// Multicast returns the IPv6 groups that processes have joined.
 	Multicast() []netip.Addr
 	// MailDropped returns how many packets for other processes were dropped.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -76,16 +77,22 @@ func TestStraysAreLimited(t *testing.T) {
 	}
 }
 
+// testScreen is a screen without boards.
+type testScreen func(mad []byte) bool
+
+func (s testScreen) Drop(mad []byte) bool { return s(mad) }
+func (s testScreen) Show([]*board.Board)  {}
+
 // TestScreen checks that the link drops and counts the management packets that the screen refuses, and no others.
 func TestScreen(t *testing.T) {
 	l := openShared(t, testPort(t), 1, lo4)
 	prefix, _ := l.CommIDs()
-	l.SetScreen(func(mad []byte) bool {
+	l.SetScreen(testScreen(func(mad []byte) bool {
 		if len(mad) != wire.MADLen {
 			t.Errorf("a datagram of %d bytes", len(mad))
 		}
 		return mad[host.MADPeerID+3] == 9
-	})
+	}))
 	for _, last := range []uint32{9, 5, 9} {
 		sendMAD(l, lo4, mad(0x15, 0, 1, prefix|last))
 	}
@@ -112,4 +119,53 @@ func TestScreen(t *testing.T) {
 	l.SetScreen(nil)
 	sendMAD(l, lo4, mad(0x15, 0, 1, prefix|9))
 	receive(t, l.Ports()[0], 1)
+}
+
+// shownScreen has the boards that a link shows.
+type shownScreen struct{ boards []*board.Board }
+
+func (s *shownScreen) Drop([]byte) bool           { return false }
+func (s *shownScreen) Show(boards []*board.Board) { s.boards = boards }
+
+// floodedScreen drops requests for a process that has noted a flood on its board.
+type floodedScreen struct{ board *board.Board }
+
+func (s floodedScreen) Drop([]byte) bool { return s.board.Floods(board.Connect) > 0 }
+
+// TestForeignScreen checks that the process that reads QP 1 drops requests for another process by the board of that,
+// before it passes them on, and no others.
+func TestForeignScreen(t *testing.T) {
+	cfg := Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1, Shared: true,
+		Screen: func(b *board.Board) board.Screen { return floodedScreen{b} }}
+	reader, member := open(t, cfg).(*Link), open(t, cfg).(*Link)
+	const own, foreign = 0x1061d2f, 0x1061d30
+	for l, id := range map[*Link]uint64{reader: own, member: foreign} {
+		if _, err := l.ClaimService(id, netip.Addr{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var shown shownScreen
+	member.SetScreen(&shown)
+	if len(shown.boards) != 1 {
+		t.Fatalf("%d boards are shown, want that of one address", len(shown.boards))
+	}
+	read := func() link.Counters { // all that has arrived
+		var b link.RxBatch
+		for range gsiTurns + 1 {
+			reader.Ports()[0].Recv(&b)
+		}
+		return reader.Ports()[0].Counters()
+	}
+	sendMAD(reader, lo4, mad(host.AttrREQ, foreign, 1, 0))
+	if n := read().RxScreened; n != 0 {
+		t.Errorf("%d requests for another process are dropped", n)
+	}
+	receive(t, member.Ports()[0], 1)
+	shown.boards[0].Flood(board.Connect)
+	sendMAD(reader, lo4, mad(host.AttrREQ, foreign, 2, 0))
+	sendMAD(reader, lo4, mad(host.AttrREQ, own, 3, 0))
+	if n := read().RxScreened; n != 1 {
+		t.Errorf("%d requests are dropped, want that for the flooded process", n)
+	}
+	nothing(t, member.Ports()[0])
 }

@@ -51,6 +51,7 @@ var building = []floor{
 	}},
 	{"formats, helpers", []string{
 		"internal/wire", "internal/wire/iwarp", "internal/psn", "internal/numbered", "internal/secret", "internal/ring",
+		"internal/board",
 		"internal/rs", "internal/spin", "internal/notify", "internal/control", "internal/lookup", "internal/printable",
 		"internal/apart", "internal/refuse", "internal/seam", "internal/transcript", "observe",
 	}},
