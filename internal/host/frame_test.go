@@ -71,7 +71,7 @@ func TestLayoutOfFrames(t *testing.T) {
 	f := frame{kind: kindClaim, resume: true, slot: 0x12, errno: 0x0102, seq: 0x05060708, id: 0x1112131415161718,
 		addr: netip.MustParseAddr("ff02::304")}
 	const want = "4301120002010000181716151413121108070605" + "ff020000" + "00000000" + "00000000" + "00000304"
-	if got := fmt.Sprintf("%x", f.bytes()); got != want || version != 4 {
+	if got := fmt.Sprintf("%x", f.bytes()); got != want || version != 5 {
 		t.Errorf("version %d has %s, want %s", version, got, want)
 	}
 	m := Mail{Packet: []byte{0xAA, 0xBB}, TClass: 3, HopLimit: 64, Src: netip.MustParseAddr("192.0.2.1"),
