@@ -2,9 +2,7 @@ package rdmacm
 
 import (
 	"bytes"
-	"context"
 	"crypto/rand"
-	"slices"
 	"sync"
 	"time"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/umad"
-	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // manager is the connection management of one device: the state machine of internal/cm, with the lock, the clock, QP
@@ -42,7 +39,7 @@ type manager struct {
 	stop  chan struct{}
 	ended sync.WaitGroup // run and keepVigil
 
-	onInterfaces bool // the device sends through network interfaces
+	vigil        vigil
 	unwatchPeers func()
 	notices      deathNotices
 
@@ -61,9 +58,6 @@ type manager struct {
 	wakeAt int64
 	// +checklocks:mu
 	closed bool
-	// Ends keepVigil; nil while it does not run.
-	// +checklocks:mu
-	vigil context.CancelFunc
 }
 
 // newManager opens QP 1 of a device and starts the connection management.
@@ -72,16 +66,15 @@ func newManager(d *device) (*manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &manager{dev: d, port: port, epoch: time.Now(), kick: make(chan struct{}, 1), stop: make(chan struct{})}
+	m := &manager{
+		dev: d, port: port, epoch: time.Now(), kick: make(chan struct{}, 1), stop: make(chan struct{}), vigil: newVigil(d),
+	}
 	m.agent, err = port.Register(umad.Registration{
 		Class: umad.ClassCM, ClassVersion: cmmsg.ClassVersion, Methods: []uint8{umad.MethodSend}, Handler: m.receive,
 	})
 	if err != nil {
 		_ = port.Close()
 		return nil, err
-	}
-	if table, err := d.ctx.QueryGIDTable(); err == nil {
-		m.onInterfaces = slices.ContainsFunc(table, func(e verbs.GIDEntry) bool { return e.NetDev != "" })
 	}
 	c := cm.Config{GUID: d.vdev.GUID().Uint64(), AckDelay: d.attr.LocalCAAckDelay, Agent: m.agent.ID()}
 	c.IDPrefix, c.IDBits = gsi.CommIDs(port)
@@ -103,8 +96,8 @@ func (m *manager) end() {
 	m.mu.Lock()
 	was := m.closed
 	m.closed = true
-	if m.vigil != nil {
-		m.vigil()
+	if m.vigil.next != nil {
+		m.vigil.next.Stop()
 	}
 	m.mu.Unlock()
 	if was {
@@ -115,6 +108,7 @@ func (m *manager) end() {
 	m.unwatchPeers()
 	m.dev.unwatch()
 	close(m.stop)
+	m.vigil.end()
 	m.ended.Wait()
 }
 

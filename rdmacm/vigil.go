@@ -3,11 +3,13 @@ package rdmacm
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // A process that is killed sends no DREQ. If it was the last one of its address, nobody sends its last will, and a
@@ -31,56 +33,69 @@ var askEvery = 5 * time.Second
 // vigilEnds are the addresses of a connection, without zones.
 type vigilEnds struct{ src, dst netip.Addr }
 
-// startVigil starts keepVigil if there are IDs to watch over.
+// vigil is the state of a manager's questions to the hosts of its peers.
+type vigil struct {
+	onInterfaces bool            // the device sends through network interfaces: there are hosts to ask
+	life         context.Context // of the manager
+	end          context.CancelFunc
+	suspects     []*ID       // of the last question; of keepVigil
+	next         *time.Timer // calls keepVigil; nil while there are no IDs; guarded by manager.mu
+}
+
+// newVigil makes the vigil of a device.
+func newVigil(d *device) (v vigil) {
+	if table, err := d.ctx.QueryGIDTable(); err == nil {
+		v.onInterfaces = slices.ContainsFunc(table, func(e verbs.GIDEntry) bool { return e.NetDev != "" })
+	}
+	v.life, v.end = context.WithCancel(context.Background())
+	return v
+}
+
+// startVigil makes keepVigil run from now on, if there are IDs to watch over.
 //
 // +checklocks:m.mu
 func (m *manager) startVigil() {
-	if m.vigil != nil || m.closed || m.machine.Live() == 0 || !m.onInterfaces {
+	if v := &m.vigil; v.next == nil && v.onInterfaces && !m.closed && m.machine.Live() > 0 {
+		v.next = time.AfterFunc(askEvery, m.keepVigil)
+	}
+}
+
+// keepVigil asks once, and sets the timer for the next time unless no ID is left.
+func (m *manager) keepVigil() {
+	peers, ok := m.vigilPeers()
+	if !ok {
 		return
 	}
-	var ctx context.Context
-	ctx, m.vigil = context.WithCancel(context.Background())
-	m.ended.Go(func() { m.keepVigil(ctx) })
-}
-
-// keepVigil asks until no ID is left.
-func (m *manager) keepVigil(ctx context.Context) {
-	timer := time.NewTimer(askEvery)
-	defer timer.Stop()
-	var suspects []*ID
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		}
-		for _, id := range suspects {
-			id.acquit()
-		}
-		peers, more := m.vigilPeers()
-		if !more {
-			return
-		}
-		suspects = m.suspects(m.closedPorts(ctx, peers))
-		for _, id := range suspects {
-			id.suspect()
-		}
-		timer.Reset(askEvery)
-		if len(suspects) > 0 {
-			timer.Reset(suspectFor)
-		}
+	defer m.ended.Done()
+	v := &m.vigil
+	for _, id := range v.suspects {
+		id.acquit()
 	}
-}
-
-// vigilPeers returns the peers of all connections. If there are no IDs any more it ends the vigil and returns false.
-func (m *manager) vigilPeers() (peers map[vigilEnds]struct{}, more bool) {
+	v.suspects = m.suspects(m.closedPorts(v.life, peers))
+	for _, id := range v.suspects {
+		id.suspect()
+	}
+	wait := askEvery
+	if len(v.suspects) > 0 {
+		wait = suspectFor
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.machine.Live() == 0 {
-		m.vigil()
-		m.vigil = nil
+	v.next = nil
+	if !m.closed && m.machine.Live() > 0 {
+		v.next = time.AfterFunc(wait, m.keepVigil)
+	}
+}
+
+// vigilPeers returns the peers of all connections; false if the manager has ended. Otherwise end waits for
+// ended.Done.
+func (m *manager) vigilPeers() (peers map[vigilEnds]struct{}, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
 		return nil, false
 	}
+	m.ended.Add(1)
 	peers = map[vigilEnds]struct{}{}
 	m.machine.Established(func(c *cm.ID) { peers[vigilEnds{c.Path().Src, c.Path().Dst}] = struct{}{} })
 	return peers, true
