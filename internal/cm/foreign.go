@@ -14,10 +14,11 @@ import (
 // A Foreign does for another process, by its board, what the Guard of that process does with requests. It is of the
 // process that reads QP 1 for both. It is safe for concurrent use.
 type Foreign struct {
-	board *board.Board
-	now   func() int64
-	seen  [board.Kinds]atomic.Uint64 // floods of the board
-	gates [board.Kinds]gate
+	board   *board.Board
+	now     func() int64
+	refused *refusals
+	seen    [board.Kinds]atomic.Uint64 // floods of the board
+	gates   [board.Kinds]gate
 }
 
 // foreignRefused are the requests that were dropped for other processes, of all of them: it takes 1 MiB.
@@ -31,7 +32,7 @@ var started = time.Now()
 
 // NewForeign returns the Foreign of a process with a board.
 func NewForeign(b *board.Board) *Foreign {
-	f := &Foreign{board: b, now: func() int64 { return int64(time.Since(started)) }}
+	f := &Foreign{board: b, now: func() int64 { return int64(time.Since(started)) }, refused: foreignRefused()}
 	for k := range f.seen {
 		f.seen[k].Store(b.Floods(board.Kind(k)))
 	}
@@ -56,5 +57,5 @@ func (f *Foreign) Drop(mad []byte) bool {
 	if i, ok := sourceIndex(msg); ok && f.board.Knows(i) {
 		return false
 	}
-	return gate.drop(now, 0, foreignRefused(), msg)
+	return gate.drop(now, 0, f.refused, msg)
 }

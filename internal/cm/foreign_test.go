@@ -28,6 +28,7 @@ func TestForeign(t *testing.T) {
 	m.guard.know(late, true)
 	b.Flood(board.Connect) // of an earlier owner
 	f := NewForeign(b)
+	f.refused = &refusals{} // other tests have requests of the same sources
 	clock := int64(5000 * millisecond)
 	f.now = func() int64 { return clock }
 	passed := func(n int, mad func() []byte) (passed int) {
