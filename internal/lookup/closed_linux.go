@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/errqueue"
 )
 
 // Closed sends one datagram from src to each of dsts, with the payload that probe returns, and returns those of dsts
@@ -22,13 +24,11 @@ func Closed(ctx context.Context, src netip.Addr, dsts []netip.AddrPort, patience
 		return nil
 	}
 	defer c.Close()
-	from := c.LocalAddr().(*net.UDPAddr).AddrPort()
 	asked := map[netip.Addr]netip.AddrPort{}
 	for _, dst := range dsts {
 		asked[dst.Addr().Unmap().WithZone("")] = dst
-		b := probe(from, dst)
-		if _, err := c.WriteToUDPAddrPort(b, dst); err != nil { // it may be the answer to an earlier one
-			_, _ = c.WriteToUDPAddrPort(b, dst)
+		if send(c, dst, probe) != nil { // it may be the answer to an earlier one
+			_ = send(c, dst, probe)
 		}
 	}
 	_ = c.SetReadDeadline(time.Now().Add(patience))
@@ -56,28 +56,15 @@ func refusals(c *net.UDPConn) (dsts []netip.Addr) {
 		return nil
 	}
 	_ = raw.Control(func(fd uintptr) {
-		oob := make([]byte, 512)
 		for {
-			_, n, _, to, err := unix.Recvmsg(int(fd), make([]byte, 1), oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-			if err != nil {
+			e, ok := errqueue.Read(int(fd))
+			if !ok {
 				return
 			}
-			errno, from := parseExtended(oob[:n])
-			if dst := destination(to); errno == unix.ECONNREFUSED && from == dst {
-				dsts = append(dsts, dst)
+			if e.Errno == unix.ECONNREFUSED && e.From == e.To {
+				dsts = append(dsts, e.To)
 			}
 		}
 	})
 	return dsts
-}
-
-// destination is the address of to without its zone.
-func destination(to unix.Sockaddr) netip.Addr {
-	switch to := to.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrFrom4(to.Addr)
-	case *unix.SockaddrInet6:
-		return netip.AddrFrom16(to.Addr).Unmap()
-	}
-	return netip.Addr{}
 }

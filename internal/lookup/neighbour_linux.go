@@ -66,8 +66,7 @@ func Solicit(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe Prob
 		return errnoOnly(err)
 	}
 	defer c.Close()
-	_, err = c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst)
-	return errnoOnly(err)
+	return errnoOnly(send(c, dst, probe))
 }
 
 // rtnetlink is a socket that answers questions about routes and neighbours.

@@ -2,7 +2,6 @@ package lookup
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/errqueue"
 )
 
 const (
@@ -45,7 +46,7 @@ func Unreachable(ctx context.Context, src netip.Addr, dst netip.AddrPort, probe 
 	for ctx.Err() == nil {
 		if err = nil; time.Since(sent) >= again {
 			sent = time.Now()
-			_, err = c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst)
+			err = send(c, dst, probe)
 		}
 		if err == nil {
 			_ = c.SetReadDeadline(time.Now().Add(turn))
@@ -72,8 +73,7 @@ func Withheld(src netip.Addr, dst netip.AddrPort, probe Probe) error {
 		return nil
 	}
 	defer c.Close()
-	_, err = c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst)
-	return explain(errnoOnly(err), netip.Addr{}, dst)
+	return explain(errnoOnly(send(c, dst, probe)), netip.Addr{}, dst)
 }
 
 // asking has a token for each socket that asks. Thousands of requests may wait at once, and a process has few
@@ -105,6 +105,12 @@ func unconnected(ctx context.Context, src netip.Addr, dst netip.AddrPort) (*net.
 	return p.(*net.UDPConn), nil
 }
 
+// send sends a datagram with the payload that probe returns.
+func send(c *net.UDPConn, dst netip.AddrPort, probe Probe) error {
+	_, err := c.WriteToUDPAddrPort(probe(c.LocalAddr().(*net.UDPAddr).AddrPort(), dst), dst)
+	return err
+}
+
 // isTimeout reports whether a deadline has passed.
 func isTimeout(err error) bool {
 	var t net.Error
@@ -133,35 +139,10 @@ func offender(c *net.UDPConn) (from netip.Addr) {
 		return from
 	}
 	_ = raw.Control(func(fd uintptr) {
-		oob := make([]byte, 512)
-		_, n, _, _, _ := unix.Recvmsg(int(fd), make([]byte, 1), oob, unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-		_, from = parseExtended(oob[:n])
+		e, _ := errqueue.Read(int(fd))
+		from = e.From
 	})
 	return from
-}
-
-// parseExtended finds the errno of a struct sock_extended_err, and the address behind it.
-func parseExtended(oob []byte) (errno syscall.Errno, from netip.Addr) {
-	const extended = 16 // bytes of struct sock_extended_err
-	list, _ := unix.ParseSocketControlMessage(oob)
-	for _, m := range list {
-		ip4 := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
-		ip6 := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
-		if !ip4 && !ip6 || len(m.Data) < extended+8 {
-			continue
-		}
-		errno = syscall.Errno(binary.NativeEndian.Uint32(m.Data))
-		sa := m.Data[extended:]
-		switch binary.NativeEndian.Uint16(sa) {
-		case unix.AF_INET:
-			return errno, netip.AddrFrom4([4]byte(sa[4:8]))
-		case unix.AF_INET6:
-			if len(sa) >= 24 {
-				return errno, netip.AddrFrom16([16]byte(sa[8:24])).Unmap()
-			}
-		}
-	}
-	return errno, from
 }
 
 // explain adds what an errno means here.

@@ -1,13 +1,12 @@
 package udp
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/errqueue"
 	"github.com/verbena-rdma/verbena/internal/link"
 )
 
@@ -53,16 +52,16 @@ func (p *port) reported(errno unix.Errno) (again bool) {
 		return false
 	}
 	for range maxErrors {
-		m, ok := readError(p.sender.socket.fd)
+		m, ok := errqueue.Read(p.sender.socket.fd)
 		if !ok {
 			break
 		}
-		if !m.icmp {
+		if !m.ICMP {
 			continue
 		}
 		again = true
-		if m.errno == unix.EHOSTUNREACH || m.errno == unix.ECONNREFUSED && m.from == m.to {
-			p.note(m.to, m.errno)
+		if m.Errno == unix.EHOSTUNREACH || m.Errno == unix.ECONNREFUSED && m.From == m.To {
+			p.note(m.To, m.Errno)
 		}
 	}
 	return again
@@ -93,52 +92,4 @@ func (p *port) markUnreached(b *link.TxBatch, r run) {
 	for i := r.first; i < r.first+r.count; i++ {
 		b.Packets[i].Path.Refuse(n.errno, b.Packets[i].Len)
 	}
-}
-
-// socketError is an entry of an error queue.
-type socketError struct {
-	errno    unix.Errno
-	icmp     bool       // else the error is of this host
-	to, from netip.Addr // the packet's destination, and the sender of the ICMP message
-}
-
-// readError takes an entry out of a socket's error queue.
-func readError(fd int) (e socketError, ok bool) {
-	var name unix.RawSockaddrInet6
-	var oob [256]byte
-	var data [1]byte
-	iov := unix.Iovec{Base: &data[0]}
-	iov.SetLen(len(data))
-	h := unix.Msghdr{Name: (*byte)(unsafe.Pointer(&name)), Namelen: unix.SizeofSockaddrInet6, Iov: &iov, Control: &oob[0]}
-	h.SetIovlen(1)
-	h.SetControllen(len(oob))
-	_, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&h)),
-		unix.MSG_ERRQUEUE|unix.MSG_DONTWAIT)
-	if errno != 0 {
-		return e, false
-	}
-	e.to = addrIn(unsafe.Slice((*byte)(unsafe.Pointer(&name)), unix.SizeofSockaddrInet6))
-	list, _ := unix.ParseSocketControlMessage(oob[:min(int(h.Controllen), len(oob))])
-	for _, m := range list {
-		const extended = 16 // bytes of struct sock_extended_err
-		ip4 := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_RECVERR
-		ip6 := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_RECVERR
-		if (ip4 || ip6) && len(m.Data) >= extended {
-			e.errno = unix.Errno(binary.NativeEndian.Uint32(m.Data))
-			e.icmp = m.Data[4] == unix.SO_EE_ORIGIN_ICMP || m.Data[4] == unix.SO_EE_ORIGIN_ICMP6
-			e.from = addrIn(m.Data[extended:])
-		}
-	}
-	return e, true
-}
-
-// addrIn is the address in a struct sockaddr_in or sockaddr_in6.
-func addrIn(b []byte) netip.Addr {
-	switch {
-	case len(b) >= 8 && binary.NativeEndian.Uint16(b) == unix.AF_INET:
-		return netip.AddrFrom4([4]byte(b[4:8]))
-	case len(b) >= 24 && binary.NativeEndian.Uint16(b) == unix.AF_INET6:
-		return netip.AddrFrom16([16]byte(b[8:24])).Unmap()
-	}
-	return netip.Addr{}
 }

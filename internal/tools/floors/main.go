@@ -51,11 +51,11 @@ var building = []floor{
 	}},
 	{"formats, helpers", []string{
 		"internal/wire", "internal/wire/iwarp", "internal/psn", "internal/numbered", "internal/secret", "internal/ring",
-		"internal/board",
-		"internal/rs", "internal/spin", "internal/notify", "internal/control", "internal/lookup", "internal/printable",
+		"internal/board", "internal/rs", "internal/spin", "internal/notify", "internal/control", "internal/lookup",
+		"internal/printable",
 		"internal/apart", "internal/refuse", "internal/seam", "internal/transcript", "observe",
 	}},
-	{"descriptors, CRCs", []string{"internal/fdset", "internal/peeruser", "internal/wire/fold"}},
+	{"descriptors, CRCs", []string{"internal/fdset", "internal/peeruser", "internal/errqueue", "internal/wire/fold"}},
 }
 
 func main() {
