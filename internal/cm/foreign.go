@@ -11,9 +11,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 )
 
-// A Foreign does for another process, by its board, what the Guard of that process does with requests. It is of the
+// foreign does for another process, by its board, what the Guard of that process does with requests. It is of the
 // process that reads QP 1 for both. It is safe for concurrent use.
-type Foreign struct {
+type foreign struct {
 	board   *board.Board
 	now     func() int64
 	refused *refusals
@@ -30,9 +30,11 @@ var foreignRefused = sync.OnceValue(func() *refusals {
 
 var started = time.Now()
 
-// NewForeign returns the Foreign of a process with a board.
-func NewForeign(b *board.Board) *Foreign {
-	f := &Foreign{board: b, now: func() int64 { return int64(time.Since(started)) }, refused: foreignRefused()}
+// NewForeign returns the screen of the requests for another process, which has a board.
+func NewForeign(b *board.Board) board.Screen { return newForeign(b) }
+
+func newForeign(b *board.Board) *foreign {
+	f := &foreign{board: b, now: func() int64 { return int64(time.Since(started)) }, refused: foreignRefused()}
 	for k := range f.seen {
 		f.seen[k].Store(b.Floods(board.Kind(k)))
 	}
@@ -40,7 +42,7 @@ func NewForeign(b *board.Board) *Foreign {
 }
 
 // Drop reports whether a datagram is to be dropped instead of being passed on to the process.
-func (f *Foreign) Drop(mad []byte) bool {
+func (f *foreign) Drop(mad []byte) bool {
 	msg, err := cmmsg.Parse(mad)
 	if err != nil || msg.Kind() != cmmsg.KindREQ && msg.Kind() != cmmsg.KindSIDRREQ {
 		return false

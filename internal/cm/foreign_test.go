@@ -27,7 +27,7 @@ func TestForeign(t *testing.T) {
 	m.guard.Show([]*board.Board{b})
 	m.guard.know(late, true)
 	b.Flood(board.Connect) // of an earlier owner
-	f := NewForeign(b)
+	f := newForeign(b)
 	f.refused = &refusals{} // other tests have requests of the same sources
 	clock := int64(5000 * millisecond)
 	f.now = func() int64 { return clock }
@@ -71,7 +71,7 @@ func TestForeign(t *testing.T) {
 // TestForeignAllocatesNothing: a request for another process costs no memory.
 func TestForeignAllocatesNothing(t *testing.T) {
 	b, r := newBoard(), &requests{}
-	f := NewForeign(b)
+	f := newForeign(b)
 	b.Flood(board.Connect)
 	a := netip.MustParseAddr("198.51.100.7")
 	if n := testing.AllocsPerRun(1000, func() { f.Drop(r.from(a, uint64(r.n))) }); n != 0 {

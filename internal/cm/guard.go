@@ -173,11 +173,6 @@ func (g *Guard) peer(guid uint64, id uint32) *atomic.Uint32 {
 	return &g.known[(guid^uint64(id)<<32^uint64(id))*0x9E3779B97F4A7C15>>49]
 }
 
-// source returns the count of a known source.
-func (g *Guard) source(gid [16]byte, guid uint64) *atomic.Uint32 {
-	return &g.sources[sourceHash(gid, guid)]
-}
-
 // sourceIndex returns the hash of the source of a request; false if its sources are not known to anybody.
 func sourceIndex(msg cmmsg.Msg) (uint32, bool) {
 	if msg.Kind() != cmmsg.KindREQ {

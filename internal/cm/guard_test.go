@@ -3,6 +3,7 @@ package cm
 import (
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +100,11 @@ func TestGuardAllocatesNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() { m.Guard().Drop(mad) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
+}
+
+// source returns the count of a known source.
+func (g *Guard) source(gid [16]byte, guid uint64) *atomic.Uint32 {
+	return &g.sources[sourceHash(gid, guid)]
 }
 
 // requests is a source of requests for the guard.

@@ -105,17 +105,13 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 // the backlog is full, and until fewer look-ups come, those that have not been dropped before leave most of it to
 // repetitions: a flood seldom repeats one.
 func (m *Machine) takesLookup(now int64, l *Listener, msg cmmsg.Msg) bool {
-	full := l.p.Backlog.full()
-	if full {
-		m.Counters.BacklogFull++
-	} else if !m.guard.flooded(board.Lookup) || l.p.Backlog.Used() < floodWaiting {
-		return true
-	}
 	h := m.refused.hash(msg)
-	if !full && m.refused.has(now, h) {
+	switch {
+	case l.p.Backlog.full():
+		m.Counters.BacklogFull++
+	case !m.guard.flooded(board.Lookup), l.p.Backlog.Used() < floodWaiting, m.refused.has(now, h):
 		return true
-	}
-	if !full {
+	default:
 		m.Counters.Flooded++
 	}
 	m.refused.add(now, h)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
@@ -133,7 +134,7 @@ func (d *device) openLink() (link.Link, error) {
 	if open == nil {
 		open = func(addrs []netip.Addr, ports int) (link.Link, error) {
 			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost,
-				Screen: foreignScreen})
+				Screen: cm.NewForeign})
 			if err != nil {
 				return nil, err
 			}

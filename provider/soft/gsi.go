@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/verbena-rdma/verbena/internal/board"
-	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/link"
 )
@@ -43,9 +41,6 @@ func (p *pd) Screen(s link.Screen) {
 		}
 	}
 }
-
-// foreignScreen makes the screen of the requests for a process with a board.
-func foreignScreen(b *board.Board) board.Screen { return cm.NewForeign(b) }
 
 // NewLastWill returns a last will, the packets that another process sends when this one dies; see gsi.Driver.
 func (p *pd) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) gsi.LastWill {

@@ -16,7 +16,6 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/verbena-rdma/verbena/internal/board"
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
@@ -172,7 +171,7 @@ func (s *server) take(d *device) (err error) {
 	}
 	for i, k := range keys {
 		at, err := udp.Serve(udp.Config{Interface: netdevs[i], Addrs: []netip.Addr{k.Addr}, Port: k.Port,
-			Screen: func(b *board.Board) board.Screen { return cm.NewForeign(b) }}, s.with)
+			Screen: cm.NewForeign}, s.with)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = fmt.Errorf("%w: end the programs that use %v, and start this one before them", err, k.Addr)
 		}
