@@ -69,7 +69,7 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 			peer))
 }
 
-// fitting is the largest path MTU for an IP MTU.
+// fitting is the largest path MTU for an IP MTU; 256 also where that does not fit.
 func fitting(ip int) verbs.MTU {
 	m := verbs.MTU4096
 	for m > verbs.MTU256 && m.Bytes()+wire.RoCEv2Headers > ip {

@@ -115,17 +115,11 @@ func (r *report) way(what string, peer netip.Addr, w way) {
 	if w.mtu > 0 {
 		found += fmt.Sprintf(", MTU of the route %d", w.mtu)
 	}
-	// IPv6, UDP, BTH, RETH, ICRC: the largest headers of a packet with a full payload
-	const headers = 40 + 8 + 12 + 16 + 4
 	switch {
-	case w.mtu > 0 && w.pathMTU+headers > w.mtu:
+	case w.mtu > 0 && w.pathMTU+wire.RoCEv2Headers > w.mtu:
 		remedy := "make the route's MTU larger: ip route get " + peer.String()
-		fits := verbs.MTU4096
-		for fits > 0 && fits.Bytes()+headers > w.mtu {
-			fits--
-		}
-		if fits > 0 {
-			remedy = fmt.Sprintf("connect with a smaller path MTU (tools: -m %d), or %s", fits.Bytes(), remedy)
+		if m := fitting(w.mtu).Bytes(); m+wire.RoCEv2Headers <= w.mtu {
+			remedy = fmt.Sprintf("connect with a smaller path MTU (tools: -m %d), or %s", m, remedy)
 		}
 		r.add(bad, what, fmt.Sprintf("%s: too small for the device's path MTU of %d and headers", found, w.pathMTU), remedy)
 	case w.from != w.source.WithZone(""):
