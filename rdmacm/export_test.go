@@ -108,10 +108,8 @@ func (id *ID) Unreachable(err error) { id.onUnreachable(id.cmid, err) }
 // AskEvery sets the time between two packets that ask a peer's host whether its port is open.
 func AskEvery(d time.Duration) { askEvery = d }
 
-// Suspect and Acquit begin and end the checks of a peer whose port is closed.
-func (id *ID) Suspect() { id.suspect() }
-
-func (id *ID) Acquit() { id.acquit() }
+// Suspect begins and ends the checks of a peer whose port is closed.
+func (id *ID) Suspect(on bool) { id.suspect(on) }
 
 // PortIsClosed asks the host of a peer whether its port is closed.
 func (id *ID) PortIsClosed(ctx context.Context, peer netip.Addr) bool {

@@ -25,10 +25,9 @@ func memoryHost(tb testing.TB) *Host {
 	return NewHost(dev)
 }
 
-// startedHost is a host whose device runs, without IDs.
-func startedHost(t *testing.T) (*Host, *device) {
+// boundID is an ID that is bound to the device of a memoryHost.
+func boundID(t *testing.T, h *Host) *ID {
 	t.Helper()
-	h := memoryHost(t)
 	id, err := h.CreateID(nil, PSTCP, nil)
 	if err == nil {
 		err = id.BindAddr(netip.AddrPortFrom(fuzzHere, 0))
@@ -36,6 +35,14 @@ func startedHost(t *testing.T) (*Host, *device) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return id
+}
+
+// startedHost is a host whose device runs, without IDs.
+func startedHost(t *testing.T) (*Host, *device) {
+	t.Helper()
+	h := memoryHost(t)
+	id := boundID(t, h)
 	d := id.dev
 	if err := id.Close(); err != nil {
 		t.Fatal(err)
@@ -239,13 +246,7 @@ func TestLastWillOfAConnection(t *testing.T) {
 // A device that was removed is not listed, though an ID still holds it.
 func TestDevicesWithoutTheRemovedOne(t *testing.T) {
 	h := memoryHost(t)
-	id, err := h.CreateID(nil, PSTCP, nil)
-	if err == nil {
-		err = id.BindAddr(netip.AddrPortFrom(fuzzHere, 0))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	id := boundID(t, h)
 	defer id.Close()
 	h.list = func() ([]*verbs.Device, error) { return nil, nil } // as verbs.Devices after the removal
 	id.dev.remove()

@@ -46,6 +46,18 @@ func TestKeepAlive(t *testing.T) {
 	})
 }
 
+// healAndEnd ends a connection whose active side takes its peer for dead. The other side is told.
+func (w *world) healAndEnd(l, c, s *end) {
+	w.Helper()
+	w.fab.Heal(addrA, addrB)
+	w.ok(c.Disconnect(bg))
+	s.expect(rdmacm.EventDisconnected)
+	w.ok(s.Disconnect(bg))
+	s.closeID()
+	c.close()
+	l.close()
+}
+
 // SetKeepAlive works on a connection that exists already, for programs with an event channel: DISCONNECTED comes, once.
 // The side that goes on without a word is told when the network is whole again.
 func TestKeepAliveEvent(t *testing.T) {
@@ -59,13 +71,7 @@ func TestKeepAliveEvent(t *testing.T) {
 			t.Errorf("status %d", ev.Status)
 		}
 		c.none()
-		w.fab.Heal(addrA, addrB)
-		w.ok(c.Disconnect(bg))
-		s.expect(rdmacm.EventDisconnected)
-		w.ok(s.Disconnect(bg))
-		s.closeID()
-		c.close()
-		l.close()
+		w.healAndEnd(l, c, s)
 	})
 }
 

@@ -51,12 +51,12 @@ func newVigil(d *device) (v vigil) {
 	return v
 }
 
-// startVigil makes keepVigil run from now on, if there are IDs to watch over.
+// startVigil makes keepVigil run after the time wait, unless it will run already or there are no IDs to watch over.
 //
 // +checklocks:m.mu
-func (m *manager) startVigil() {
+func (m *manager) startVigil(wait time.Duration) {
 	if v := &m.vigil; v.next == nil && v.onInterfaces && !m.closed && m.machine.Live() > 0 {
-		v.next = time.AfterFunc(askEvery, m.keepVigil)
+		v.next = time.AfterFunc(wait, m.keepVigil)
 	}
 }
 
@@ -69,11 +69,11 @@ func (m *manager) keepVigil() {
 	defer m.ended.Done()
 	v := &m.vigil
 	for _, id := range v.suspects {
-		id.acquit()
+		id.suspect(false)
 	}
 	v.suspects = m.suspects(m.closedPorts(v.life, peers))
 	for _, id := range v.suspects {
-		id.suspect()
+		id.suspect(true)
 	}
 	wait := askEvery
 	if len(v.suspects) > 0 {
@@ -82,9 +82,7 @@ func (m *manager) keepVigil() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	v.next = nil
-	if !m.closed && m.machine.Live() > 0 {
-		v.next = time.AfterFunc(wait, m.keepVigil)
-	}
+	m.startVigil(wait)
 }
 
 // vigilPeers returns the peers of all connections; false if the manager has ended. Otherwise end waits for
@@ -137,21 +135,17 @@ func (m *manager) suspects(closed map[vigilEnds]struct{}) (ids []*ID) {
 	return ids
 }
 
-// suspect makes the connection check its peer soon.
-func (id *ID) suspect() { id.checkPeer(suspectIdle) }
-
-// acquit ends the checks that suspect has started.
-func (id *ID) acquit() { id.checkPeer(0) }
-
-// checkPeer gives the QP another keep-alive than the program's, unless that is the shorter one.
-func (id *ID) checkPeer(idle time.Duration) {
+// suspect makes the connection check its peer soon, or ends that: the QP has another keep-alive than the program's
+// meanwhile, unless that is the shorter one.
+func (id *ID) suspect(on bool) {
 	id.mu.Lock()
 	defer id.mu.Unlock()
 	if id.conn != connEstablished || id.qp == nil || !id.sends() || id.keepAlive != 0 && id.keepAlive <= suspectIdle {
 		return
 	}
-	if idle == 0 {
-		idle = id.keepAlive
+	idle := id.keepAlive
+	if on {
+		idle = suspectIdle
 	}
 	_ = id.qp.SetKeepAlive(idle)
 }

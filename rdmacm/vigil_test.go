@@ -14,24 +14,18 @@ func TestSuspects(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 1)
 		c, s := w.connected(l, at(addrB, port))
-		c.Suspect()
+		c.Suspect(true)
 		time.Sleep(time.Minute)
 		c.none()
-		c.Acquit()
+		c.Suspect(false)
 		w.fab.Cut(addrA, addrB)
 		time.Sleep(time.Hour)
 		c.none()
-		c.Suspect()
+		c.Suspect(true)
 		if ev := c.expect(rdmacm.EventDisconnected); ev.Status != -int(syscall.ETIMEDOUT) {
 			t.Errorf("status %d", ev.Status)
 		}
-		w.fab.Heal(addrA, addrB)
-		w.ok(c.Disconnect(bg))
-		s.expect(rdmacm.EventDisconnected)
-		w.ok(s.Disconnect(bg))
-		s.closeID()
-		c.close()
-		l.close()
+		w.healAndEnd(l, c, s)
 	})
 }
 
@@ -42,21 +36,15 @@ func TestSuspectsWithKeepAlive(t *testing.T) {
 			l := w.listen(at(addrB, port), 1)
 			c, s := w.connected(l, at(addrB, port))
 			w.ok(c.SetKeepAlive(own))
-			c.Suspect()
-			c.Acquit()
+			c.Suspect(true)
+			c.Suspect(false)
 			w.fab.Cut(addrA, addrB)
 			begin := time.Now()
 			c.expect(rdmacm.EventDisconnected)
 			if took := time.Since(begin); took < own || took > 2*own+6*time.Second {
 				t.Errorf("%v with the keep-alive %v", took, own)
 			}
-			w.fab.Heal(addrA, addrB)
-			w.ok(c.Disconnect(bg))
-			s.expect(rdmacm.EventDisconnected)
-			w.ok(s.Disconnect(bg))
-			s.closeID()
-			c.close()
-			l.close()
+			w.healAndEnd(l, c, s)
 		})
 	}
 }
