@@ -71,10 +71,7 @@ func toGroup(a netip.Addr) Mail {
 // TestMulticastReachesTheMembers checks that packets of a multicast group that arrive at the leader reach the members
 // of the group, the leader itself if it is one, and no other process.
 func TestMulticastReachesTheMembers(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	in, out := testMember(t, key), testMember(t, key)
 	six, four := netip.MustParseAddr("ff02::77"), netip.MustParseAddr("239.0.0.7")
 	outSlot := out.claim(t, -1).N
@@ -140,10 +137,7 @@ func TestMulticastReachesTheMembers(t *testing.T) {
 // TestRefusedMembershipsAreForgotten checks that a group or a service ID that the leader refused is not claimed from
 // the next leader.
 func TestRefusedMembershipsAreForgotten(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	member := testMember(t, key)
 	for i := range memberMulticast {
 		a := netip.AddrFrom4([4]byte{239, 0, 1, byte(i)})
@@ -178,10 +172,7 @@ func TestRefusedMembershipsAreForgotten(t *testing.T) {
 // TestOwnPacketsAreKept checks that a process keeps the packets for its slots and service IDs, and those for QP 1 that
 // are no connection management.
 func TestOwnPacketsAreKept(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	member, third := testMember(t, key), testMember(t, key)
 	for i, g := range []*testGroup{leader, member} {
 		slot, id := g.claim(t, -1).N, uint64(700+i)

@@ -46,6 +46,16 @@ type testGroup struct {
 	led  chan int
 }
 
+// testLeader is the process that leads at an address that no other test has.
+func testLeader(t *testing.T) (Key, *testGroup) {
+	t.Helper()
+	t.Setenv(envRun, t.TempDir())
+	key := ownKey()
+	g := testMember(t, key)
+	<-g.led
+	return key, g
+}
+
 func testMember(t *testing.T, key Key) *testGroup {
 	t.Helper()
 	g := &testGroup{sent: make(chan []Will, 64), mail: make(chan Mail, 1<<14), led: make(chan int, 1)}
@@ -268,10 +278,7 @@ func descriptors(t *testing.T) int {
 
 // TestHostileFrames checks that the leader continues, and keeps no descriptors, whatever a member sends.
 func TestHostileFrames(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, _ := testLeader(t)
 	good := testMember(t, key)
 	before := descriptors(t)
 	pipe, err := os.Open(os.DevNull)

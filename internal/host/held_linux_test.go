@@ -25,10 +25,7 @@ func forService(id uint64) Mail {
 // TestRequestWaitsForItsOwner checks that a leader holds a request whose owner has locked the service ID and not
 // repeated its claim yet, as after the end of the previous leader, and forwards it once the owner has.
 func TestRequestWaitsForItsOwner(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	g := testMember(t, key)
-	<-g.led
+	key, g := testLeader(t)
 	const id = 7471
 	if g.Forward(forService(id)) {
 		t.Fatal("a request for a service ID without owner was not left to this process")

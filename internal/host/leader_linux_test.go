@@ -19,10 +19,7 @@ import (
 // TestPacketsArriveAtTheSlot checks that the socket of a slot receives the packets for its QPs while it has an owner,
 // and that the next owner receives none of the earlier ones.
 func TestPacketsArriveAtTheSlot(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	member := testMember(t, key)
 	c, err := net.Dial("udp4", netip.AddrPortFrom(key.Addr, key.Port).String())
 	if err != nil {
@@ -57,10 +54,7 @@ func TestPacketsArriveAtTheSlot(t *testing.T) {
 
 // TestRequestsOfMembers checks the leader's replies that members do not look at themselves.
 func TestRequestsOfMembers(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	member := testMember(t, key)
 	for n := range memberSlots {
 		if got := member.claim(t, -1).N; got != n {
@@ -228,10 +222,7 @@ func TestSlotOfADyingProcessIsHeld(t *testing.T) {
 // TestHeldRequestsOfTheLeader checks that requests that were held for another process, whose service ID the leader's
 // own process claims, disturb nothing.
 func TestHeldRequestsOfTheLeader(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	member := testMember(t, key)
 	slot := member.claim(t, -1).N
 	const id = 7471

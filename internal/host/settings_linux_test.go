@@ -34,10 +34,7 @@ func TestNumbersOfASlot(t *testing.T) {
 
 // TestReleasedSlotIsFree checks that a released slot is neither locked nor owned: another process gets it.
 func TestReleasedSlotIsFree(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	first := testMember(t, key)
-	<-first.led
+	key, first := testLeader(t)
 	second := testMember(t, key)
 	for _, g := range []*testGroup{first, second, first} {
 		g.claim(t, 7)
@@ -53,10 +50,7 @@ func TestReleasedSlotIsFree(t *testing.T) {
 
 // TestShareOfTheBuffers checks that the sockets of all slots with an owner get buffers of the same size.
 func TestShareOfTheBuffers(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	g := testMember(t, key)
-	<-g.led
+	_, g := testLeader(t)
 	g.leader.mu.Lock()
 	g.leader.cfg.RecvBuffer = slotBuffers // the share of one slot is as large as the bound
 	g.leader.mu.Unlock()

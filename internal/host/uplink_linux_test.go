@@ -32,6 +32,19 @@ func connPair(t *testing.T) (member, leader *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
+// listens claims a service ID and returns the result.
+func listens(r *remote, id uint64) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		f, _, err := r.do(frame{kind: kindListen, id: id, slot: -1})
+		if err == nil && f.id != id {
+			err = errors.New("the reply to another request")
+		}
+		done <- err
+	}()
+	return done
+}
+
 // TestTimedOutRequestsAreRevoked checks that a stopped leader that continues does not keep the claims of requests that
 // have timed out.
 func TestTimedOutRequestsAreRevoked(t *testing.T) {
@@ -82,14 +95,7 @@ func TestTimedOutRequestsAreRevoked(t *testing.T) {
 		t.Errorf("%+v, want the release of slot 9", f)
 	}
 	r.limit = 10 * time.Second
-	done := make(chan error, 1)
-	go func() {
-		f, _, err := r.do(frame{kind: kindListen, id: 78, slot: -1})
-		if err == nil && f.id != 78 {
-			err = errors.New("a reply to another request")
-		}
-		done <- err
-	}()
+	done := listens(r, 78)
 	f := next()
 	answer(frame{kind: kindReply, slot: 9, seq: unawaited})
 	answer(frame{kind: kindReply, slot: -1, id: f.id, seq: f.seq})
@@ -214,14 +220,7 @@ func TestAnswerOfAnEarlierRequest(t *testing.T) {
 	r.seq = 5
 	before := descriptors(t)
 	r.replies <- answer{frame{kind: kindReply, slot: 9, seq: 3}, null(t, 1)}
-	done := make(chan error, 1)
-	go func() {
-		f, _, err := r.do(frame{kind: kindListen, id: 7, slot: -1})
-		if err == nil && f.id != 7 {
-			err = errors.New("the reply to another request")
-		}
-		done <- err
-	}()
+	done := listens(r, 7)
 	if f := answerOne(t, leader, frame{slot: -1, id: 7}, nil); f.kind != kindListen || f.seq != 6 {
 		t.Errorf("%+v", f)
 	}

@@ -25,10 +25,7 @@ func (g *testGroup) die() {
 // TestLastWillsAreSentByTheLeader checks that the leader sends the last wills of a member once: the newest datagram
 // of each connection.
 func TestLastWillsAreSentByTheLeader(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	leader.claim(t, -1)
 	leader.NewPlace(peerAddr, 0, 0, 0).Set([]byte("the leader lives"))
 	for range 2 {
@@ -69,10 +66,7 @@ func TestLastWillsAreSentByTheLeader(t *testing.T) {
 // TestClosingLeavesNoWill checks that a process that closes the device leaves no last wills, and that its places
 // cannot be used afterwards.
 func TestClosingLeavesNoWill(t *testing.T) {
-	t.Setenv(envRun, t.TempDir())
-	key := ownKey()
-	leader := testMember(t, key)
-	<-leader.led
+	key, leader := testLeader(t)
 	g := testMember(t, key)
 	g.claim(t, 7)
 	p := g.NewPlace(peerAddr, 0, 0, 0)
