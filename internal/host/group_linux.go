@@ -153,8 +153,14 @@ func (g *Group) uplink() uplink {
 	return g.up
 }
 
-// Stop ends participation: the slots and services of the process are free afterwards.
-func (g *Group) Stop() {
+// Stop ends participation: the slots and services of the process are free soon afterwards.
+func (g *Group) Stop() { g.stop(false) }
+
+// Depart is Stop for a process that may come back at once: it waits until the process that leads has released the slots
+// and services, for up to 5 s if that is stopped.
+func (g *Group) Depart() { g.stop(true) }
+
+func (g *Group) stop(wait bool) {
 	g.mu.Lock()
 	if g.closed {
 		g.mu.Unlock()
@@ -172,6 +178,9 @@ func (g *Group) Stop() {
 		ln.Close()
 	}
 	if r, ok := up.(*remote); ok {
+		if wait {
+			r.depart()
+		}
 		r.c.Close()
 	}
 	g.done.Wait()

@@ -201,6 +201,29 @@ func TestStopWaitsForRequests(t *testing.T) {
 	<-stopped
 }
 
+// TestDepartReleasesAll checks that the slots and services of a process that departs are free when Depart returns.
+func TestDepartReleasesAll(t *testing.T) {
+	key, _ := testLeader(t)
+	for range 100 {
+		g := testMember(t, key)
+		g.claim(t, 7)
+		if err := g.ClaimService(77); err != nil {
+			t.Fatal(err)
+		}
+		g.Depart()
+	}
+}
+
+// TestDepartFromAStoppedLeader checks that Depart does not wait without a limit.
+func TestDepartFromAStoppedLeader(t *testing.T) {
+	member, _ := connPair(t)
+	r := newRemote(Key{}, member, &unix.Ucred{}, func(Mail) {})
+	r.limit = time.Millisecond
+	r.depart()
+	r.close()
+	r.depart() // closed already
+}
+
 // TestOtherUserIsEACCES checks that the error is also an errno: verbs turns an error without one into EIO.
 func TestOtherUserIsEACCES(t *testing.T) {
 	err := Key{}.otherUser(&unix.Ucred{})

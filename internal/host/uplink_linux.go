@@ -174,6 +174,19 @@ func (r *remote) mail(m Mail) {
 
 func (r *remote) ended() <-chan struct{} { return r.over }
 
+// depart ends the requests, and waits until the leader has ended the session: it closes its end after that.
+func (r *remote) depart() {
+	if r.c.CloseWrite() != nil {
+		return
+	}
+	limit := time.NewTimer(r.limit)
+	defer limit.Stop()
+	select {
+	case <-r.over:
+	case <-limit.C:
+	}
+}
+
 func (r *remote) close() {
 	r.c.Close()
 	r.done.Wait()

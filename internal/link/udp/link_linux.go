@@ -42,8 +42,8 @@ type Link struct {
 	addrs  []netip.Addr
 	groups map[netip.Addr]int // number of joins
 	// +checklocks:mu
-	closed   bool
-	allAddrs map[uint64]int // number of claims of each service ID at all addresses
+	closed bool
+	claims map[*serviceClaim]struct{} // of service IDs, that are not released
 
 	// membersMu guards members, and the use of each by a goroutine that does not hold mu. A change needs both locks.
 	membersMu sync.Mutex
@@ -63,7 +63,7 @@ func openBatched(cfg Config) (link.Link, error) {
 	}
 	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, mtu: mtuOf(ifi),
 		groups: map[netip.Addr]int{}}
-	l.members, l.allAddrs = map[netip.Addr]*member{}, map[uint64]int{}
+	l.members, l.claims = map[netip.Addr]*member{}, map[*serviceClaim]struct{}{}
 	l.gso.Store(!cfg.NoGSO)
 	l.gro.Store(!cfg.NoGRO && trustGRO())
 	if cfg.Shared {
@@ -261,7 +261,8 @@ func (l *Link) dropAddr(a netip.Addr) {
 		l.membersMu.Lock()
 		delete(l.members, a)
 		l.membersMu.Unlock()
-		m.group.Stop()
+		m.group.Depart() // the link may get the address again
+		l.forgetMember(m)
 	}
 	for _, p := range l.ports {
 		p.remove(a)

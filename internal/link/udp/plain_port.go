@@ -100,6 +100,7 @@ func (p *plainPort) Recv(b *link.RxBatch) int {
 	for _, pkt := range *lent {
 		f := p.verify.flowOf(pkt.src, pkt.source, pkt.dst, p.link.cfg.Port)
 		if body, ok := p.verify.check(f, pkt.buf[:pkt.n], f.guess(0, false)); ok {
+			p.verify.bytes += uint64(pkt.n)
 			b.Packets = append(b.Packets, link.RxPacket{Data: body, Src: pkt.src, Dst: pkt.dst, HopLimit: defaultHopLimit})
 		}
 	}

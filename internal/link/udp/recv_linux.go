@@ -141,6 +141,7 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 	h, v := &m.hdrs[i], &p.verify
 	data := m.data[i*m.slotSize:][:h.n]
 	if h.Flags&unix.MSG_TRUNC != 0 || len(data) == 0 {
+		v.seen++
 		v.malformed++
 		return
 	}
@@ -174,6 +175,7 @@ func (p *port) take(s *rxSocket, b *link.RxBatch, m *buffers, i int) {
 				HopLimit: meta.hopLimit}) {
 				continue
 			}
+			v.bytes += uint64(len(pkt))
 			b.Packets = append(b.Packets, link.RxPacket{
 				Data: body, Src: src, Dst: dst, TClass: meta.tclass, HopLimit: meta.hopLimit,
 			})

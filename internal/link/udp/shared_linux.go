@@ -146,9 +146,7 @@ func (l *Link) addShared(a netip.Addr) (err error) {
 			}
 			m.slots = append(m.slots, s)
 		}
-		for id := range l.allAddrs { // unless another process has claimed the ID there
-			_ = m.claimService(id)
-		}
+		l.renewClaims(a, m)
 	}
 	m := l.members[a]
 	for i, p := range l.ports {
@@ -238,66 +236,6 @@ func (l *Link) CommIDs() (prefix uint32, bits int) {
 	return host.CommIDs(l.slots[0])
 }
 
-// claimService adds a claim of a service ID at the address of the member. Link.mu is held, here and in
-// releaseService.
-func (m *member) claimService(id uint64) error {
-	if m.uses[id] == 0 {
-		switch err := m.group.ClaimService(id); {
-		case errors.Is(err, unix.EADDRINUSE):
-			return fmt.Errorf("link/udp: another process listens on service ID 0x%x: %w", id, err)
-		case err != nil:
-			return fmt.Errorf("link/udp: claiming service ID 0x%x: %w", id, err)
-		}
-	}
-	m.uses[id]++
-	return nil
-}
-
-func (m *member) releaseService(id uint64) {
-	if m.uses[id] == 0 {
-		return // the address was removed meanwhile
-	}
-	if m.uses[id]--; m.uses[id] == 0 {
-		delete(m.uses, id)
-		m.group.ReleaseService(id)
-	}
-}
-
-// ClaimService claims a service ID; see link.Shared.
-func (l *Link) ClaimService(id uint64, at netip.Addr) (release func(), err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var claimed []*member
-	releaseAll := func() {
-		for _, m := range claimed {
-			m.releaseService(id)
-		}
-	}
-	for a, m := range l.members {
-		if at.IsValid() && a != at {
-			continue
-		}
-		if err := m.claimService(id); err != nil {
-			releaseAll()
-			return nil, err
-		}
-		claimed = append(claimed, m)
-	}
-	if !at.IsValid() {
-		l.allAddrs[id]++
-	}
-	return func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if !at.IsValid() {
-			if l.allAddrs[id]--; l.allAddrs[id] == 0 {
-				delete(l.allAddrs, id)
-			}
-		}
-		releaseAll()
-	}, nil
-}
-
 // enterGroups subscribes to packets for IPv6 groups that arrive at an address itself; see Join.
 func (l *Link) enterGroups(a netip.Addr, m *member) {
 	if !l.loopback || !a.Is6() {
@@ -358,14 +296,20 @@ const maxMail = 4096
 
 func (b *mailQueue) put(m host.Mail) {
 	b.mu.Lock()
-	if len(b.mails) < maxMail {
+	room := len(b.mails) < maxMail
+	if room {
 		b.mails = append(b.mails, m)
 	}
 	b.full.Store(true)
 	b.mu.Unlock()
-	if p := b.port.Load(); p != nil {
-		p.Wake()
+	p := b.port.Load()
+	if p == nil {
+		return
 	}
+	if !room {
+		p.counters.rxDropped.Add(1)
+	}
+	p.Wake()
 }
 
 // takeMail appends to b the packets that other processes received for the link.
@@ -381,6 +325,7 @@ func (p *port) takeMail(b *link.RxBatch) {
 			p.verify.malformed++
 			continue
 		}
+		p.verify.bytes += uint64(len(m.Packet) + wire.ICRCLen)
 		b.Packets = append(b.Packets, link.RxPacket{
 			Data: m.Packet, Src: m.Src, Dst: m.Dst, TClass: m.TClass, HopLimit: m.HopLimit,
 		})

@@ -60,7 +60,7 @@ func (r *strayReader) run(raw syscall.RawConn, counters *counters) {
 			return
 		}
 		seen := v.seen
-		v.flush(counters, len(b.Packets))
+		v.flush(counters, 0) // the port counts the packets when it takes them
 		for i := range b.Packets {
 			p := &b.Packets[i]
 			r.link.mail.put(host.Mail{

@@ -169,3 +169,22 @@ func TestForeignScreen(t *testing.T) {
 	}
 	nothing(t, member.Ports()[0])
 }
+
+// TestUnreadableDatagramsCount checks that datagrams that are empty, or too long for the buffer, count for the limit of
+// strays.
+func TestUnreadableDatagramsCount(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoGRO: true}).(*Link)
+	p := l.ports[0]
+	s := newRawSender(t, lo4, l.cfg.Port)
+	s.send(t, nil)
+	s.send(t, make([]byte, packetSlotSize+1))
+	s.send(t, s.sealed(100, 1, 0))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var b link.RxBatch
+	m := p.buffersOf(&b)
+	p.recvFrom(&p.rx[0], &b, m, 0)
+	if v := &p.verify; v.seen != 3 || v.malformed != 2 || len(b.Packets) != 1 {
+		t.Errorf("%d datagrams seen, %d malformed, %d packets; want 3, 2 and 1", v.seen, v.malformed, len(b.Packets))
+	}
+}
