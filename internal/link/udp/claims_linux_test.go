@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -130,5 +132,73 @@ func TestMailOverflowIsCounted(t *testing.T) {
 	}
 	if c := l.Ports()[0].Counters(); c.RxDropped != 3 || c.RxPackets != maxMail {
 		t.Errorf("%d packets dropped, %d received, want 3 and %d", c.RxDropped, c.RxPackets, maxMail)
+	}
+}
+
+// TestSharedSlotsAreEqualEverywhere checks that a link has the same slots at all of its addresses, and keeps none of
+// those that are taken at one of them.
+func TestSharedSlotsAreEqualEverywhere(t *testing.T) {
+	port := testPort(t)
+	claim := func(l *Link, a netip.Addr, n int) host.Slot {
+		t.Helper()
+		s, err := l.members[a].group.Claim(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { unix.Close(s.FD) })
+		return s
+	}
+	other := openShared(t, port, 1, lo4c)
+	taken := other.slots[0]
+	for n := range 8 { // those that a new member gets first at the other addresses
+		if n != taken {
+			claim(other, lo4c, n)
+		}
+	}
+	l := openShared(t, port, 2, lo4, lo4b, lo4c)
+	if len(l.slots) != 2 || l.slots[0] == l.slots[1] {
+		t.Fatalf("the slots %v, want two", l.slots)
+	}
+	for a, m := range l.members {
+		for i, s := range m.slots {
+			if s.N != l.slots[i] || s.N < 8 {
+				t.Errorf("slot %d of %v is %d, want %d", i, a, s.N, l.slots[i])
+			}
+		}
+	}
+	for _, a := range []netip.Addr{lo4, lo4b} { // Claim fails if the link has kept the slot
+		next := openShared(t, port, 1, a)
+		for n := range 8 {
+			if n != next.slots[0] {
+				claim(next, a, n)
+			}
+		}
+	}
+}
+
+// TestLostOfAnEarlierMember checks that the end of verbena serve does not end receiving at an address that the link has
+// left and got again since.
+func TestLostOfAnEarlierMember(t *testing.T) {
+	lost := make(chan error, 8)
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t), Shared: true,
+		Lost: func(err error) { lost <- err }}).(*Link)
+	old := l.members[lo4b]
+	setAddrs(t, l, lo4)
+	l.lost(old, lo4b, unix.ENETDOWN)
+	setAddrs(t, l, lo4, lo4b)
+	l.lost(old, lo4b, unix.ENETDOWN)
+	sendTo(l, lo4b, l.qpn(0))
+	receive(t, l.Ports()[0], 1)
+	if len(lost) != 0 {
+		t.Error("the program is told of an end that does not concern it")
+	}
+	l.lost(l.members[lo4b], lo4b, unix.ENETDOWN)
+	if len(lost) != 1 {
+		t.Error("the program is not told of the end of verbena serve")
+	}
+	now := l.members[lo4]
+	l.Close()
+	if l.lost(now, lo4, unix.ENETDOWN); len(lost) != 1 {
+		t.Error("the program is told of an end after Close")
 	}
 }

@@ -304,6 +304,7 @@ func TestSharedHelper(t *testing.T) {
 	var n uint16
 	fmt.Sscan(port, &n)
 	l := openShared(t, n, 1, lo4)
+	leaveWill(t, l)
 	fmt.Printf("QP %d\n", l.qpn(0))
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with its parent

@@ -1,0 +1,116 @@
+package udp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// openReporting opens a link at a loopback address whose transmit socket reports ICMP messages, as that of another
+// interface does.
+func openReporting(t *testing.T, a netip.Addr) *Link {
+	t.Helper()
+	l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)}).(*Link)
+	l.loopback = false
+	tx, err := l.openSend(a, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := l.ports[0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	closeAll(nil, p.tx)
+	p.tx = []*txSocket{tx}
+	p.sender.forget()
+	return l
+}
+
+// sendAlong sends one packet of 32 bytes along each path.
+func sendAlong(l *Link, paths ...*link.Path) {
+	tx := link.NewTxBatch(len(paths), 1<<12)
+	for i, path := range paths {
+		fill(tx.Alloc(path, 1, 32), 0, uint32(i))
+	}
+	l.ports[0].Send(tx)
+}
+
+// TestUnreachableAddresses checks that packets to an address that an ICMP message is about are sent, and count as
+// refused, and that a message changes nothing for packets to other addresses.
+func TestUnreachableAddresses(t *testing.T) {
+	for _, a := range []netip.Addr{lo4, lo6} {
+		if !has(loopbacks, a) {
+			continue
+		}
+		l := openReporting(t, a)
+		p := l.ports[0]
+		dst := map[netip.Addr]netip.Addr{lo4: lo4b, lo6: lo6}[a]
+		port := l.cfg.Port
+		if a.Is6() {
+			l.cfg.Port++ // ::1 is the only address: packets go to a port that nobody has
+		}
+		nobody := &link.Path{Src: a, Dst: dst, Refused: new(link.Refusal)}
+		sendAlong(l, nobody)
+		if *nobody.Refused != (link.Refusal{}) {
+			t.Fatalf("%v: %+v before any message", a, *nobody.Refused)
+		}
+		sent := uint64(1)
+		for end := time.Now().Add(20 * time.Second); *nobody.Refused == (link.Refusal{}) && time.Now().Before(end); {
+			sendAlong(l, nobody, nobody)
+			sent += 2
+		}
+		want := link.Refusal{Errno: unix.ECONNREFUSED, Len: link.HeadersLen(dst) + 32 + wire.ICRCLen}
+		if *nobody.Refused != want {
+			t.Errorf("%v: %+v, want %+v", a, *nobody.Refused, want)
+		}
+		l.cfg.Port = port
+		p.sender.forget()
+		self := &link.Path{Src: a, Dst: a, Refused: new(link.Refusal)}
+		sendAlong(l, self)
+		receive(t, p, 1)
+		if a.Is4() && *self.Refused != (link.Refusal{}) {
+			t.Errorf("%v: a packet to another address: %+v", a, *self.Refused)
+		}
+		if c := p.Counters(); c.TxPackets != sent+1 || c.TxDropped != 0 {
+			t.Errorf("%v: %d packets sent, %d dropped, want %d and 0", a, c.TxPackets, c.TxDropped, sent+1)
+		}
+	}
+}
+
+// TestOldNoticesDoNotCount checks that an ICMP message counts for a limited time, and that the table of messages is
+// bounded.
+func TestOldNoticesDoNotCount(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	p := l.ports[0]
+	p.note(lo4, unix.EHOSTUNREACH)
+	p.note(lo4b, unix.EHOSTUNREACH)
+	refused := func(dst netip.Addr) bool {
+		path := &link.Path{Src: lo4, Dst: dst, Refused: new(link.Refusal)}
+		sendAlong(l, path)
+		return path.Refused.Errno == unix.EHOSTUNREACH
+	}
+	for range 2 {
+		if !refused(lo4) {
+			t.Error("a packet to an unreachable address does not count as refused")
+		}
+	}
+	for i, a := range []netip.Addr{lo4, lo4b} {
+		p.unreached[a] = notice{unix.EHOSTUNREACH, time.Now().Add(-time.Nanosecond)}
+		if refused(a) {
+			t.Error("a packet counts as refused after the time of the message")
+		}
+		if n := len(p.unreached); n != 1-i || n == 0 && p.unreached != nil {
+			t.Errorf("%d addresses are left, want %d", n, 1-i)
+		}
+	}
+	for i := range 3 * maxNotices {
+		p.note(netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)}), unix.EHOSTUNREACH)
+		if n := len(p.unreached); n == 0 || n > maxNotices {
+			t.Fatalf("%d addresses after %d messages, want 1 to %d", n, i+1, maxNotices)
+		}
+	}
+}
