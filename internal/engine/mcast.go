@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
@@ -64,45 +65,67 @@ func (t *mcastTable) bucket(group netip.Addr) *atomic.Pointer[mcastGroups] {
 
 func (t *mcastTable) members(group netip.Addr) []member { return (*t.bucket(group).Load())[group] }
 
-// attach adds a QP to the group; the link joins the group for the first QP. Attaching again has no effect
-// (V-MC-03).
+// attach adds a QP to the group. Attaching again has no effect (V-MC-03). The link counts a join for each QP. It joins
+// without mu, since it may wait for another process, and the QPs of other groups must not wait with it.
 func (t *mcastTable) attach(l link.Link, group netip.Addr, m member) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	had := t.members(group)
-	switch {
-	case index(had, m.qpn) >= 0:
-		return nil
-	case len(had) >= t.maxQPs:
-		return ErrMcastFull
-	case len(had) == 0 && t.count >= t.maxGroups:
-		return ErrMcastGroupMax
+	if done, err := t.add(group, m, false); done || err != nil {
+		return err
 	}
-	if len(had) == 0 {
-		if err := l.Join(group); err != nil {
-			return err
-		}
-		t.count++
+	if err := l.Join(group); err != nil {
+		return err
 	}
-	t.replace(group, append(slices.Clone(had), m))
-	return nil
+	done, err := t.add(group, m, true)
+	if done || err != nil { // another call attached the QP meanwhile, or took the last place
+		err = cmp.Or(err, l.Leave(group))
+	}
+	return err
 }
 
-// detach removes QP qpn from the group; the link leaves the group after the last QP.
+// add adds a QP to the group if joined is set. It reports whether the QP was in the group before, and returns an error
+// if there is no place for it.
+func (t *mcastTable) add(group netip.Addr, m member, joined bool) (had bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	list := t.members(group)
+	switch {
+	case index(list, m.qpn) >= 0:
+		return true, nil
+	case len(list) >= t.maxQPs:
+		return false, ErrMcastFull
+	case len(list) == 0 && t.count >= t.maxGroups:
+		return false, ErrMcastGroupMax
+	}
+	if joined {
+		if len(list) == 0 {
+			t.count++
+		}
+		t.replace(group, append(slices.Clone(list), m))
+	}
+	return false, nil
+}
+
+// detach removes QP qpn from the group, and its join of the link. The link may wait; see attach.
 func (t *mcastTable) detach(l link.Link, group netip.Addr, qpn uint32) error {
+	if !t.remove(group, qpn) {
+		return ErrNotAttached
+	}
+	return l.Leave(group)
+}
+
+// remove reports whether QP qpn was in the group.
+func (t *mcastTable) remove(group netip.Addr, qpn uint32) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	had := t.members(group)
 	i := index(had, qpn)
 	if i < 0 {
-		return ErrNotAttached
+		return false
 	}
 	t.replace(group, slices.Delete(slices.Clone(had), i, i+1))
 	if len(had) == 1 {
 		t.count--
-		return l.Leave(group)
 	}
-	return nil
+	return true
 }
 
 func (t *mcastTable) replace(group netip.Addr, list []member) {

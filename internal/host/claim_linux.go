@@ -127,11 +127,16 @@ func (g *Group) ReleaseService(id uint64) {
 	_, _, _, _ = g.request(frame{kind: kindUnlisten, id: id, slot: -1})
 }
 
-// Enter subscribes to packets that arrive at the address for a multicast group; see Config.Loopback6.
+// Enter subscribes to packets that arrive at the address for a multicast group; see Config.Loopback6. Entering again
+// has no effect. The caller makes one call of Enter or Leave for a group at a time.
 func (g *Group) Enter(a netip.Addr) error {
 	g.mu.Lock()
+	_, entered := g.groups[a]
 	g.groups[a] = struct{}{}
 	g.mu.Unlock()
+	if entered {
+		return nil
+	}
 	reply, _, _, err := g.request(frame{kind: kindEnter, addr: a, slot: -1})
 	if err == nil && reply.errno != 0 {
 		err = reply.errno
@@ -144,11 +149,15 @@ func (g *Group) Enter(a netip.Addr) error {
 	return err
 }
 
-// Leave ends the subscription of Enter.
+// Leave ends the subscription of Enter. Without one it has no effect.
 func (g *Group) Leave(a netip.Addr) {
 	g.mu.Lock()
+	_, entered := g.groups[a]
 	delete(g.groups, a)
 	g.mu.Unlock()
+	if !entered {
+		return
+	}
 	_, _, _, _ = g.request(frame{kind: kindLeave, addr: a, slot: -1})
 }
 

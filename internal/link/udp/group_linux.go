@@ -1,7 +1,9 @@
 package udp
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"syscall"
 
@@ -20,6 +22,17 @@ func (l *Link) Join(group netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	if err := l.count(group); err != nil {
+		return err
+	}
+	if err := l.follow(group); err != nil {
+		return errors.Join(fmt.Errorf("link/udp: join %v on %s: %w", group, l.ifi.Name, err), l.Leave(group))
+	}
+	return nil
+}
+
+// count counts a join, and opens the socket of the group for the first one.
+func (l *Link) count(group netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -32,12 +45,47 @@ func (l *Link) Join(group netip.Addr) error {
 	}
 	l.groups[group]++
 	l.listGroups6()
-	if l.groups[group] == 1 {
-		for a, m := range l.members {
-			l.enterGroups(a, m)
+	return nil
+}
+
+// follow makes the processes that lead at the link's addresses forward the packets of a group if it is joined, and
+// ends that if it is not. A stopped one is waited for without mu, so that only callers at its address wait.
+func (l *Link) follow(group netip.Addr) error {
+	if !l.loopback || group.Is4() {
+		return nil
+	}
+	l.mu.Lock()
+	members := maps.Clone(l.members)
+	l.mu.Unlock()
+	for a, m := range members {
+		if a.Is6() {
+			if err := l.followAt(a, m, group); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// followAt is follow at one address. The last of several calls finds the last count. An address that the link leaves
+// meanwhile is no error.
+func (l *Link) followAt(a netip.Addr, m *member, group netip.Addr) error {
+	m.following.Lock()
+	defer m.following.Unlock()
+	l.mu.Lock()
+	joined := l.groups[group] > 0
+	l.mu.Unlock()
+	if !joined {
+		m.group.Leave(group)
+		return nil
+	}
+	err := m.group.Enter(group)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed && l.members[a] != m {
+		return nil
+	}
+	return err
 }
 
 func (l *Link) joinFirst(group netip.Addr) (err error) {
@@ -70,25 +118,30 @@ func (l *Link) Leave(group netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	last, err := l.discount(group)
+	if last {
+		err = l.follow(group)
+	}
+	return err
+}
+
+// discount removes a join, and closes the socket of the group after the last one.
+func (l *Link) discount(group netip.Addr) (last bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.closed:
-		return errClosed
+		return false, errClosed
 	case l.groups[group] == 0:
-		return errNotJoined(group)
+		return false, errNotJoined(group)
 	}
-	if l.groups[group]--; l.groups[group] == 0 {
-		delete(l.groups, group)
-		l.ports[0].remove(group)
-		l.listGroups6()
-		for a, m := range l.members {
-			if l.loopback && a.Is6() && group.Is6() {
-				m.group.Leave(group)
-			}
-		}
+	if l.groups[group]--; l.groups[group] > 0 {
+		return false, nil
 	}
-	return nil
+	delete(l.groups, group)
+	l.ports[0].remove(group)
+	l.listGroups6()
+	return true, nil
 }
 
 // listGroups6 publishes the IPv6 groups whose packets can arrive at the link's own addresses.

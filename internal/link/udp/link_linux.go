@@ -36,7 +36,7 @@ type Link struct {
 	recvBuffer atomic.Int64 // length of the shortest receive buffer in bytes
 
 	// mu guards the following, and the order of changes to the sockets of the ports. A request to the process that leads
-	// at an address is made with mu held, and so for up to 5 s if that is stopped.
+	// at an address is made with mu held, and so for up to 5 s if that is stopped; those about groups are made without.
 	mu sync.Mutex
 	// +checklocks:mu
 	addrs  []netip.Addr

@@ -22,6 +22,8 @@ type member struct {
 	slots      []host.Slot    // of the ports
 	handedOver int            // number of slots whose sockets the ports own
 	uses       map[uint64]int // number of claims of each service ID; guarded by Link.mu
+
+	following sync.Mutex // one call of followAt at a time; before Link.mu
 }
 
 func (m *member) close() {

@@ -303,7 +303,8 @@ func TestSharedHelper(t *testing.T) {
 	}
 	var n uint16
 	fmt.Sscan(port, &n)
-	l := openShared(t, n, 1, lo4)
+	at := netip.MustParseAddr(os.Getenv("VERBENA_TEST_ADDR"))
+	l := openShared(t, n, 1, at)
 	leaveWill(t, l)
 	fmt.Printf("QP %d\n", l.qpn(0))
 	go func() {
@@ -315,7 +316,7 @@ func TestSharedHelper(t *testing.T) {
 		for p.Recv(&b) > 0 {
 			for _, pkt := range b.Packets {
 				if len(pkt.Data) >= 16 {
-					sendTo(l, lo4, binary.BigEndian.Uint32(pkt.Data[12:]))
+					sendTo(l, at, binary.BigEndian.Uint32(pkt.Data[12:]))
 				}
 			}
 		}
@@ -327,10 +328,10 @@ type helper struct {
 	qpn uint32
 }
 
-func helperCommand(exe string, port uint16, attr *syscall.SysProcAttr) *exec.Cmd {
+func helperCommand(exe string, port uint16, at netip.Addr, attr *syscall.SysProcAttr) *exec.Cmd {
 	cmd := exec.Command(exe, "-test.run=^TestSharedHelper$")
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), fmt.Sprintf("VERBENA_TEST_SHARED=%d", port))
+	cmd.Env = append(os.Environ(), fmt.Sprintf("VERBENA_TEST_SHARED=%d", port), "VERBENA_TEST_ADDR="+at.String())
 	cmd.SysProcAttr = attr
 	return cmd
 }
@@ -338,7 +339,7 @@ func helperCommand(exe string, port uint16, attr *syscall.SysProcAttr) *exec.Cmd
 // failHelper returns the output of a helper that cannot open the link.
 func failHelper(t *testing.T, exe string, port uint16, attr *syscall.SysProcAttr) string {
 	t.Helper()
-	out, err := helperCommand(exe, port, attr).CombinedOutput()
+	out, err := helperCommand(exe, port, lo4, attr).CombinedOutput()
 	if errors.Is(err, syscall.EACCES) {
 		t.Skip("the other user may not run the test binary")
 	}
@@ -350,7 +351,11 @@ func failHelper(t *testing.T, exe string, port uint16, attr *syscall.SysProcAttr
 
 func startHelper(t *testing.T, exe string, port uint16, attr *syscall.SysProcAttr) helper {
 	t.Helper()
-	cmd := helperCommand(exe, port, attr)
+	return startCommand(t, helperCommand(exe, port, lo4, attr))
+}
+
+func startCommand(t *testing.T, cmd *exec.Cmd) helper {
+	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -469,6 +474,34 @@ func TestSharedStoppedLeaderBlocksNothingElse(t *testing.T) {
 	}
 	if err := <-claimed; err == nil || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("claim: %v: must end with the link", err)
+	}
+}
+
+// TestSharedStoppedLeaderBlocksNoOtherGroup checks that other calls of the link do not wait while a join of an IPv6
+// group at the loopback address waits for a leader that is stopped, and that the join reports that it has failed.
+func TestSharedStoppedLeaderBlocksNoOtherGroup(t *testing.T) {
+	a := netip.IPv6Loopback()
+	if !has(loopbacks, a) {
+		t.Skip("no IPv6 here")
+	}
+	port := testPort(t)
+	leader := startCommand(t, helperCommand(os.Args[0], port, a, nil))
+	l := openShared(t, port, 1, a, lo4)
+	stop(t, leader.cmd.Process)
+	joined := make(chan error, 1)
+	go func() { joined <- l.Join(netip.MustParseAddr("ff02::77:8")) }()
+	for m := l.members[a]; m.following.TryLock(); time.Sleep(time.Millisecond) { // until the leader is asked
+		m.following.Unlock()
+	}
+	other := netip.MustParseAddr("239.255.77.8")
+	if err := errors.Join(l.Join(other), l.Leave(other)); err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-joined; err == nil || errors.Is(err, syscall.ETIMEDOUT) {
+		t.Errorf("join: %v: must end with the link", err)
 	}
 }
 
