@@ -63,8 +63,8 @@ type AddrInfo struct {
 // SrcCanonName or DstCanonName. Nothing needs to be freed.
 //
 // EINVAL if everything is missing, for a route of another length, or a QP type that does not go with the port space;
-// EOPNOTSUPP for an unknown flag or family;
-// *net.DNSError for a node or service that is not found.
+// EOPNOTSUPP for an unknown flag or family. The error wraps a *net.DNSError for a node or service that is not found, and
+// ctx's if ctx is done.
 func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) (*AddrInfo, error) {
 	const op = "getaddrinfo"
 	h := AddrInfo{}
@@ -90,11 +90,11 @@ func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) (*A
 		return nil, err
 	}
 	port, err := lookupService(ctx, service, res.PortSpace)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = res.locate(ctx, node, service, port, &h)
 	}
-	if err := res.locate(ctx, node, service, port, &h); err != nil {
-		return nil, err
+	if err != nil { // of the resolver, without an errno
+		return nil, fmt.Errorf("%s: %w", op, err)
 	}
 	if h.Family == AFIB {
 		res.Family = AFIB

@@ -2,9 +2,12 @@ package rdmacm_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -114,5 +117,36 @@ func TestC_GAI_11_CanonicalNames(t *testing.T) {
 	}
 	if dst.DstAddr.Addr().Unmap().Compare(netip.Addr{}) == 0 {
 		t.Error("no address")
+	}
+}
+
+// The error of a name that is not found names the operation, the name and the cause, in every call that resolves.
+func TestNamesThatAreNotFound(t *testing.T) {
+	var dns *net.DNSError
+	gone, cancel := context.WithCancel(bg)
+	cancel() // so that no server is asked
+	const name = "nobody.invalid"
+	for what, c := range map[string]struct {
+		call func() error
+		name string
+	}{
+		"GetAddrInfo": {func() error { _, err := rdmacm.GetAddrInfo(gone, name, "7471", nil); return err }, name},
+		"Dial":        {func() error { _, err := rdmacm.Dial(gone, name+":7471", nil); return err }, name},
+		"Listen":      {func() error { _, err := rdmacm.Listen(gone, name+":7471", nil); return err }, name},
+		"service":     {func() error { _, err := rdmacm.Dial(bg, "127.0.0.1:nothing", nil); return err }, "nothing"},
+		"no address": {func() error {
+			_, err := rdmacm.GetAddrInfo(bg, name, "1", &rdmacm.AddrInfo{Flags: rdmacm.RAINumericHost})
+			return err
+		}, name},
+		"another family": {func() error {
+			_, err := rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{Family: rdmacm.AFInet6})
+			return err
+		}, "192.0.2.1"},
+	} {
+		err := c.call()
+		if err == nil || !strings.HasPrefix(err.Error(), "getaddrinfo: ") || !strings.Contains(err.Error(), c.name) ||
+			!errors.As(err, &dns) || !strings.Contains(err.Error(), dns.Err) {
+			t.Errorf("%s: %v (%T)", what, err, err)
+		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 type Dialer struct {
 	Options
 	Host      *rdmacm.Host  // nil for the default host
-	LocalAddr net.Addr      // nil for the address of the route to the peer
+	LocalAddr net.Addr      // of the network's type or a *net.IPAddr; nil for the address of the route to the peer
 	Timeout   time.Duration // of the connection; 0 for that of the connection manager
 	// KeepAlive is the interval of checks of an idle peer; 0 stands for 15 s, a value below 0 turns them off.
 	KeepAlive time.Duration
@@ -49,7 +49,8 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // The error is a *net.OpError: ECONNREFUSED if there is no listener, or it has another protocol; EHOSTUNREACH if no
 // host of the link has the address, which takes 3 s; ETIMEDOUT without an answer, which takes 74 s; ENOTSUP if the peer
 // has another version; ENODEV without a suitable device, or if it is removed meanwhile; ctx's error if ctx is done;
-// those of rdmacm.ID.BindAddr for LocalAddr; *net.DNSError or net.UnknownNetworkError.
+// those of rdmacm.ID.BindAddr for LocalAddr, and *net.AddrError if it has the wrong type; *net.DNSError or
+// net.UnknownNetworkError.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	if d.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -57,8 +58,11 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		defer cancel()
 	}
 	addrs, err := resolve(ctx, network, address)
+	if err == nil {
+		err = suits(network, d.LocalAddr)
+	}
 	if err != nil {
-		return nil, opError("dial", network, d.LocalAddr, nil, err)
+		return nil, opError("dial", network, nil, nil, err)
 	}
 	var first error
 	for _, a := range thisHost(network, addrs) {
@@ -115,6 +119,23 @@ func keepAlive(d time.Duration) time.Duration {
 		return defaultKeepAlive
 	}
 	return max(d, 0)
+}
+
+// suits returns an error, that of package net, unless a local address is one for a network.
+func suits(network string, local net.Addr) error {
+	ok := local == nil
+	switch local.(type) {
+	case *net.IPAddr:
+		ok = true
+	case *net.TCPAddr:
+		ok = strings.HasPrefix(network, "tcp")
+	case *net.UDPAddr:
+		ok = strings.HasPrefix(network, "udp")
+	}
+	if !ok {
+		return &net.AddrError{Err: "mismatched local address type", Addr: local.String()}
+	}
+	return nil
 }
 
 // netAddr returns an address as package net has it for a network.

@@ -1,6 +1,7 @@
 package rsocket_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -213,4 +214,56 @@ func TestErrorsOfCopies(t *testing.T) {
 		p.OK(a.Close())
 		p.OK(b.Close())
 	})
+}
+
+// Addresses of another type are refused as package net does.
+func TestAddressesOfAnotherType(t *testing.T) {
+	p := overUDP(t)
+	defer p.Close()
+	a, b := p.packets()
+	defer a.Close()
+	defer b.Close()
+	plain := must(net.ListenPacket("udp", "127.0.0.1:0"))(p)
+	defer plain.Close()
+	to := b.LocalAddr().(*net.UDPAddr)
+	for _, addr := range []net.Addr{
+		(*net.TCPAddr)(to), &net.IPAddr{IP: to.IP}, &net.UnixAddr{Name: "x", Net: "unixgram"}, nil, (*net.UDPAddr)(nil),
+	} {
+		_, want := plain.WriteTo([]byte("x"), addr)
+		n, err := a.WriteTo([]byte("x"), addr)
+		var got, net *net.OpError
+		if n != 0 || !errors.As(err, &got) || !errors.As(want, &net) || got.Op != net.Op || got.Addr != net.Addr {
+			t.Errorf("WriteTo %T %v: %d, %v; package net: %v", addr, addr, n, err, want)
+		}
+		if !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("WriteTo %T %v: %v, want EINVAL", addr, addr, err)
+		}
+	}
+	for network, local := range map[string]net.Addr{
+		"udp": &net.TCPAddr{IP: to.IP}, "tcp": &net.UDPAddr{IP: to.IP}, "udp4": &net.UnixAddr{Name: "x", Net: "unixgram"},
+	} {
+		_, want := (&net.Dialer{LocalAddr: local}).Dial(network, to.String())
+		_, err := (&rsocket.Dialer{Host: p.A.Host, LocalAddr: local}).Dial(network, to.String())
+		var addr *net.AddrError
+		if !errors.As(err, &addr) || err.Error() != want.Error() {
+			t.Errorf("Dial %s from a %T: %v; package net: %v", network, local, err, want)
+		}
+	}
+	_, err := a.WriteTo(make([]byte, rsocket.MaxDatagram4+1), to)
+	var op *net.OpError
+	if !errors.As(err, &op) || op.Addr != net.Addr(to) {
+		t.Errorf("the error of a message that is too long has no destination: %v", err)
+	}
+}
+
+// The error of a name that is not found is that of package net: operation, network, name and cause.
+func TestDialOfAnUnknownName(t *testing.T) {
+	gone, cancel := context.WithCancel(bg)
+	cancel() // so that no server is asked
+	d := &rsocket.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+	_, err := d.DialContext(gone, "tcp", "nobody.invalid:7471")
+	var dns *net.DNSError
+	if !errors.As(err, &dns) || err.Error() != "dial tcp: "+dns.Error() || dns.Name != "nobody.invalid" {
+		t.Errorf("%v (%T)", err, err)
+	}
 }

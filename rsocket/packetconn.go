@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
@@ -87,10 +88,20 @@ func (c *PacketConn) ReadFrom(b []byte) (int, net.Addr, error) {
 }
 
 // WriteTo sends a message to a *net.UDPAddr (rsendto). EMSGSIZE for a message that is too long, os.ErrDeadlineExceeded
-// after the write deadline, net.ErrClosed after Close. EINVAL for an address of another family or with port 0.
+// after the write deadline, net.ErrClosed after Close. EINVAL for an address of another type or family, or with port 0.
 func (c *PacketConn) WriteTo(b []byte, to net.Addr) (int, error) {
-	n, err := c.d.SendTo(b, addrPort(to), c.d.Writing())
-	return n, c.fail("write", err)
+	u, ok := to.(*net.UDPAddr)
+	if !ok {
+		return 0, opError("write", c.network, c.LocalAddr(), to, syscall.EINVAL)
+	}
+	n, err := c.d.SendTo(b, u.AddrPort(), c.d.Writing())
+	switch {
+	case err == nil:
+		return n, nil
+	case u == nil:
+		to = nil
+	}
+	return n, failure("write", c.network, c.LocalAddr(), to, err)
 }
 
 // Read receives a message (rrecv); if Dial made the socket, of the peer only. It fails as ReadFrom does.
