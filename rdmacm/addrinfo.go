@@ -63,8 +63,8 @@ type AddrInfo struct {
 // SrcCanonName or DstCanonName. Nothing needs to be freed.
 //
 // EINVAL if everything is missing, for a route of another length, or a QP type that does not go with the port space;
-// EOPNOTSUPP for an unknown flag or family. The error wraps a *net.DNSError for a node or service that is not found, and
-// ctx's if ctx is done.
+// EOPNOTSUPP for an unknown flag or family. The error wraps a *net.DNSError for a node or service that is not found,
+// and ctx's if ctx is done.
 func GetAddrInfo(ctx context.Context, node, service string, hints *AddrInfo) (*AddrInfo, error) {
 	const op = "getaddrinfo"
 	h := AddrInfo{}

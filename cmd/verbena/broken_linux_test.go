@@ -206,6 +206,10 @@ func (h *hosts) brokenByProcesses() {
 	other, out := h.command("a", "doctor")
 	other.Args = append(other.Args[:4:4], "setpriv", "--reuid=65000", "--regid=65000", "--clear-groups", h.exe, "doctor")
 	h.says("wrong user", other, out, "EACCES", "usermod -aG daemon")
+	stray, out := h.command("a", "doctor")
+	stray.Env = append(stray.Env, "VERBENA_RUN=/run/other")
+	h.says("another VERBENA_RUN", stray, out, "EADDRINUSE", "verbena serve in /run/verbena",
+		"set VERBENA_RUN=/run/verbena")
 	_ = serve.Process.Kill()
 	_ = serve.Wait()
 }

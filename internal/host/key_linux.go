@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -61,6 +62,17 @@ func (k Key) folder() (string, error) {
 		return "", fmt.Errorf("link/udp: stat of the network namespace: %w", err)
 	}
 	return fmt.Sprintf("%d-%d-%v-%d", st.Ino, k.Port, k.Addr, k.Zone), nil
+}
+
+// IsServeDir reports whether a path is that of a directory that verbena serve has made for an address, whatever its
+// network namespace and its VERBENA_RUN.
+func IsServeDir(path string, at netip.AddrPort) bool {
+	if !filepath.IsAbs(path) { // sockets have a name that is no path
+		return false
+	}
+	inode, rest, _ := strings.Cut(filepath.Base(path), "-")
+	_, err := strconv.ParseUint(inode, 10, 64)
+	return err == nil && strings.HasPrefix(rest, fmt.Sprintf("%d-%v-", at.Port(), at.Addr().WithZone("")))
 }
 
 // seqpacket is the network of sockets that keep message boundaries.

@@ -281,6 +281,7 @@ func TestHiddenOwner(t *testing.T) {
 		has, lack string
 	}{
 		{nil, false, "ss -ulnp sport = :4791); stop it, or use another address", "rdma_rxe"},
+		{nil, false, "if it is verbena serve, this process needs its VERBENA_RUN", "rdma_rxe"},
 		{nil, true, "remove it (modprobe -r rdma_rxe), or use another network namespace", "use another address"},
 		{[]string{"rxe0"}, true, "remove it (rdma link delete rxe0; modprobe -r rdma_rxe)", "use another address"},
 		{[]string{"rxe0", "r1"}, false, "(rdma link delete r1; rdma link delete rxe0; modprobe -r rdma_rxe)",

@@ -5,27 +5,114 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/verbena-rdma/verbena/internal/host"
+	"github.com/verbena-rdma/verbena/internal/printable"
 )
 
-// portOwner describes the owner of a UDP port that prevents binding at, as far as /proc shows it to this process, and
+// portOwner describes the owners of a UDP port that prevent binding at, as far as /proc shows them to this process, and
 // the remedy.
 func portOwner(at netip.AddrPort) string {
 	for range ownerReads {
-		found, _ := host.BoundTo(at)
-		for _, b := range found {
-			if !b.Owned() {
-				continue
-			}
-			if who := inodeOwner(b.Inode); who != "" {
-				return who + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR)"
-			}
+		all := owners(at)
+		if i := slices.IndexFunc(all, func(o owner) bool { return o.run != "" }); i >= 0 {
+			return all[i].serves()
+		}
+		if len(all) > 0 {
+			return names(all)
 		}
 	}
 	_, err := os.Stat("/sys/module/rdma_rxe")
 	return hiddenOwner(rxeDevices(), err == nil)
+}
+
+// An owner is a process that has a socket at the port.
+type owner struct {
+	pid, name string
+	run, dir  string // of a verbena serve: its VERBENA_RUN, and the descriptor in /proc of its directory there
+}
+
+func (o owner) String() string {
+	if o.pid == fmt.Sprint(os.Getpid()) {
+		return "this process"
+	}
+	return fmt.Sprintf("process %s (%s)", o.pid, o.name)
+}
+
+// serves describes a verbena serve, and why this process is not a member of it. Its members have sockets at the port
+// too, but to stop one of them does not free the port.
+func (o owner) serves() string {
+	who := fmt.Sprintf("verbena serve in %s, %v, ", o.run, o)
+	theirs, err1 := os.Stat(o.dir)
+	ours, err2 := os.Stat(filepath.Join(host.RunDir(), filepath.Base(o.path())))
+	if err1 == nil && err2 == nil && os.SameFile(theirs, ours) {
+		return who + "which is starting or ending; try again"
+	}
+	return fmt.Sprintf("%swhile this process looks in %s; set VERBENA_RUN=%s here, or use another address "+
+		"(VERBENA_DEVICES=NAME=ADDR); a container must mount the directory", who, host.RunDir(), o.run)
+}
+
+// path returns the path of the directory of a verbena serve; empty if it has ended.
+func (o owner) path() string {
+	path, _ := os.Readlink(o.dir)
+	return path
+}
+
+// names lists processes, and the remedy.
+func names(all []owner) string {
+	const most = 3
+	var list []string
+	for _, o := range all[:min(len(all), most)] {
+		list = append(list, o.String())
+	}
+	text, them := strings.Join(list, ", "), "it"
+	if more := len(all) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if len(all) > 1 {
+		them = "them"
+	}
+	return text + "; stop " + them + ", or use another address (VERBENA_DEVICES=NAME=ADDR)"
+}
+
+// owners lists the processes that have a socket at the port, of those whose descriptors this process may read.
+func owners(at netip.AddrPort) (all []owner) {
+	found, _ := host.BoundTo(at)
+	sockets := map[string]bool{}
+	for _, b := range found {
+		if b.Owned() {
+			sockets["socket:["+b.Inode+"]"] = true
+		}
+	}
+	if len(sockets) == 0 {
+		return nil
+	}
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, proc := range procs {
+		o, has := owner{pid: filepath.Base(proc)}, false
+		fds, _ := filepath.Glob(proc + "/fd/*")
+		for _, fd := range fds {
+			target, err := os.Readlink(fd)
+			if err != nil {
+				continue
+			}
+			run := filepath.Dir(target)
+			if own := o.pid == fmt.Sprint(os.Getpid()) && run == host.RunDir(); own {
+				continue // of the attempt that has just failed
+			}
+			if has = has || sockets[target]; host.IsServeDir(target, at) {
+				o.run, o.dir = run, fd
+			}
+		}
+		if has {
+			comm, _ := os.ReadFile(proc + "/comm")
+			o.name = printable.Text(strings.TrimSpace(string(comm)))
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // hidden is a program whose descriptors this process may not read: of another user, or with rights that it lacks.
@@ -36,7 +123,8 @@ const hidden = "a program that this process may not see (as root: ss -ulnp sport
 // 6.1), so neither another address nor deleting its devices helps.
 func hiddenOwner(rxe []string, loaded bool) string {
 	if len(rxe) == 0 && !loaded {
-		return hidden + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR) or network namespace"
+		return hidden + "; stop it, or use another address (VERBENA_DEVICES=NAME=ADDR) or network namespace; if it is " +
+			"verbena serve, this process needs its VERBENA_RUN, and looks in " + host.RunDir()
 	}
 	remove := "modprobe -r rdma_rxe"
 	for _, name := range rxe {
@@ -49,24 +137,6 @@ func hiddenOwner(rxe []string, loaded bool) string {
 // ownerReads is the number of times /proc is read: the list may be incomplete while other sockets are opened or
 // closed.
 const ownerReads = 4
-
-// inodeOwner describes the process that has the socket open, if this process may read its descriptors.
-func inodeOwner(inode string) string {
-	want := "socket:[" + inode + "]"
-	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	for _, fd := range fds {
-		if target, err := os.Readlink(fd); err != nil || target != want {
-			continue
-		}
-		pid := strings.Split(fd, "/")[2]
-		if pid == fmt.Sprint(os.Getpid()) {
-			return "this process"
-		}
-		comm, _ := os.ReadFile("/proc/" + pid + "/comm")
-		return fmt.Sprintf("process %s (%s)", pid, strings.TrimSpace(string(comm)))
-	}
-	return ""
-}
 
 // rxeDevices returns the names of the soft-RoCE devices that the kernel shows.
 func rxeDevices() []string {

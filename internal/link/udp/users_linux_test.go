@@ -287,3 +287,43 @@ func TestServedErrorIsEACCES(t *testing.T) {
 		t.Errorf("a directory that admits nobody: %v", err)
 	}
 }
+
+// The error of a process that looks for verbena serve in another directory names verbena serve and its directory, not a
+// member, whose end would not free the port.
+func TestServedInAnotherDirectory(t *testing.T) {
+	dir, port := runDir(t), testPort(t)
+	serve(t, port, lo4, 0o700, -1)
+	us := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true}).(*Link)
+	member := startHelper(t, os.Args[0], port, nil)
+	echoOf(t, us, member)
+	other := runDir(t)
+	_, err := Serve(Config{Addrs: []netip.Addr{lo4}, Port: port}, host.Sharing{Mode: 0o700, GID: -1, UID: -1})
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Fatalf("in another directory: %v, want EADDRINUSE", err)
+	}
+	for _, want := range []string{
+		"verbena serve in " + dir, "this process looks in " + other, "set VERBENA_RUN=" + dir,
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error does not say %q: %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), fmt.Sprint(member.cmd.Process.Pid)) {
+		t.Errorf("the error names a member, process %d: %v", member.cmd.Process.Pid, err)
+	}
+}
+
+// All processes that have the port are named, since each must end.
+func TestSeveralOwners(t *testing.T) {
+	var all []owner
+	for i, want := range []string{
+		"process 11 (x); stop it, ", "process 11 (x), process 12 (x); stop them, ",
+		"process 11 (x), process 12 (x), process 13 (x); stop them, ",
+		"process 11 (x), process 12 (x), process 13 (x) and 1 more; stop them, ",
+	} {
+		all = append(all, owner{pid: fmt.Sprint(11 + i), name: "x"})
+		if got := names(all); !strings.HasPrefix(got, want) {
+			t.Errorf("%d: %s", i+1, got)
+		}
+	}
+}

@@ -149,8 +149,9 @@ func takePorts(ctx *verbs.Context) error {
 func portAdvice(err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "ss -ulpn 'sport = 4791' shows the owner; if it is the kernel's soft-RoCE, which occupies the port on " +
-			"every address: rdma link delete NAME; modprobe -r rdma_rxe; otherwise name other addresses in VERBENA_DEVICES"
+		return "ss -ulpn 'sport = 4791' shows the owner; if it is verbena serve: set VERBENA_RUN as it has; if it is the " +
+			"kernel's soft-RoCE, which occupies the port on every address: rdma link delete NAME; modprobe -r rdma_rxe; " +
+			"otherwise name other addresses in VERBENA_DEVICES"
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ETOOMANYREFS):
 		return "a process needs up to 40 descriptors for one address, and 21 for each further one: ulimit -n 1024; for a " +
 			"service, LimitNOFILE= of systemd"
