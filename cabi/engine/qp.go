@@ -174,7 +174,7 @@ func vrb_modify_qp(h, attr unsafe.Pointer, mask C.int) C.int {
 }
 
 // meant drops the attributes of the other direction from the mask of an XRC QP, as Linux does: programs give those of
-// RC.
+// RC, perftest for example.
 func (q *qpObj) meant(mask verbs.QPAttrMask) verbs.QPAttrMask {
 	switch q.Type() {
 	case verbs.QPTypeXRCSend:

@@ -140,11 +140,12 @@ func vrb_create_counters(h unsafe.Pointer, out *unsafe.Pointer) C.int {
 
 //export vrb_attach_counters
 func vrb_attach_counters(h, flow unsafe.Pointer, desc, index C.uint32_t) C.int {
-	if flow == nil {
-		return C.int(syscall.EINVAL)
+	var f *verbs.Flow // nil: described before the rule is made
+	if flow != nil {
+		f = (*flowObj)(flow).Flow
 	}
 	return errno((*countersObj)(h).AttachPointFlow(&verbs.CounterAttachAttr{CounterDesc: verbs.CounterDescription(desc),
-		Index: uint32(index)}, (*flowObj)(flow).Flow))
+		Index: uint32(index)}, f))
 }
 
 //export vrb_read_counters

@@ -136,9 +136,6 @@ int ibv_modify_qp(struct ibv_qp *o, struct ibv_qp_attr *a, int mask)
 	int e;
 
 	vb_signals();
-	// perftest names the two attributes of a responder for XRC_SEND QPs, which have none.
-	if (o->qp_type == IBV_QPT_XRC_SEND)
-		mask &= ~(IBV_QP_MIN_RNR_TIMER | IBV_QP_MAX_DEST_RD_ATOMIC);
 	e = VB_DEAD(q) ? EIO : vb_engine->modify_qp(q->h, a, mask);
 	errno = e ? e : errno; // as the system call of an adapter does
 	if (e || !(mask & IBV_QP_STATE))

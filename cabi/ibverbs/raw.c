@@ -185,6 +185,9 @@ int vb_attach_counters(struct ibv_counters *o, struct ibv_counter_attach_attr *a
 
 	if (a->comp_mask)
 		return EOPNOTSUPP;
+	// NULL describes the counters of rules that are made afterwards.
+	if (flow && VB_DEAD(VB(flow, flow)))
+		return EIO;
 	return VB_DEAD(k) ? EIO : vb_engine->attach_counters(k->h, VB_H(flow, flow), a->counter_desc, a->index);
 }
 

@@ -30,17 +30,21 @@ var modelCases = []testCase{
 
 func outstandingUntilPolled(t *T) {
 	a, b := t.ends()
-	small := func(init *verbs.QPInitAttr) { init.Cap.MaxSendWR, init.Cap.MaxRecvWR = 4, 4 }
-	qa, qb := a.qp(verbs.QPTypeRC, small), b.qp(verbs.QPTypeRC, small)
-	t.join(qa, qb, nil)
-	_, init, err := qa.Query(0)
+	qa := a.qp(verbs.QPTypeRC, func(init *verbs.QPInitAttr) { init.Cap.MaxSendWR = 4 })
+	_, sender, err := qa.Query(0)
 	t.must(err)
-	n := int(init.Cap.MaxSendWR)
-	for i := range n {
+	sends := int(sender.Cap.MaxSendWR) // the device may round it up
+	qb := b.qp(verbs.QPTypeRC, func(init *verbs.QPInitAttr) { init.Cap.MaxRecvWR = sender.Cap.MaxSendWR })
+	_, receiver, err := qb.Query(0)
+	t.must(err)
+	t.join(qa, qb, nil)
+	for i := range receiver.Cap.MaxRecvWR {
 		t.must(qb.PostRecv(b.recv(uint64(i), 0, 10)))
+	}
+	for i := range sends {
 		t.must(qa.PostSend(a.send(uint64(i), 0, 10)))
 	}
-	b.counted("rx_data_bytes", uint64(10*n)) // all have arrived
+	b.counted("rx_data_bytes", uint64(10*sends)) // all have arrived
 	t.Pause(moment)
 	t.refused("a send into a full queue", qa.PostSend(a.send(9, 0, 1)), verbs.ENOMEM)
 	t.refused("a receive into a full queue", qb.PostRecv(b.recv(9, 0, 1)), verbs.ENOMEM)
@@ -50,8 +54,8 @@ func outstandingUntilPolled(t *T) {
 	t.must(qb.PostRecv(b.recv(9, 0, 1)))
 	t.refused("a second send", qa.PostSend(a.send(9, 0, 1)), verbs.ENOMEM)
 	t.refused("a second receive", qb.PostRecv(b.recv(9, 0, 1)), verbs.ENOMEM)
-	t.good(a.sendCQ, n) // polled completions free the slots
-	t.good(b.rcvQ, n)
+	t.good(a.sendCQ, sends) // polled completions free the slots
+	t.good(b.rcvQ, sends)
 	t.silent("each was polled once", a.sendCQ, b.rcvQ)
 }
 

@@ -18,6 +18,9 @@ type Setup struct {
 	// MaxQueue bounds the entries of the largest queues that cases make, for devices whose own limits exceed the memory
 	// of small machines. 0: the limits of the device.
 	MaxQueue uint64
+	// Adapter says that the device is one behind libibverbs: its memory is copied in words of 4 bytes, and XRC QPs ignore
+	// the attributes of the other direction.
+	Adapter bool
 }
 
 // Network is the network of one case. It is used by one goroutine.
@@ -67,6 +70,7 @@ type T struct {
 	*testing.T
 	Network
 	maxQueue uint64 // of Setup
+	adapter  bool   // of Setup
 }
 
 // Run runs every case as a subtest.
@@ -81,7 +85,7 @@ func Run(t *testing.T, s Setup) {
 			for _, c := range group {
 				t.Run(c.name, func(t *testing.T) {
 					defer reportPanic(t)
-					c.run(&T{t, s.New(t), s.MaxQueue})
+					c.run(&T{t, s.New(t), s.MaxQueue, s.Adapter})
 				})
 			}
 		}

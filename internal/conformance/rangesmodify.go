@@ -93,8 +93,26 @@ type step struct {
 	required, optional verbs.QPAttrMask
 }
 
-// steps returns the transitions that bring a QP up, and SQD to SQD.
-func steps(typ verbs.QPType) []step {
+// steps returns the transitions that bring a QP up, and SQD to SQD, without the attributes that an adapter ignores.
+func steps(typ verbs.QPType, adapter bool) []step {
+	list := allSteps(typ)
+	if !adapter {
+		return list
+	}
+	var ignored verbs.QPAttrMask
+	switch typ {
+	case verbs.QPTypeXRCSend:
+		ignored = verbs.QPAttrMaxDestRdAtomic | verbs.QPAttrMinRNRTimer
+	case verbs.QPTypeXRCRecv:
+		ignored = verbs.QPAttrMaxQPRdAtomic | verbs.QPAttrRetryCnt | verbs.QPAttrRNRRetry
+	}
+	for i := range list {
+		list[i].optional &^= ignored
+	}
+	return list
+}
+
+func allSteps(typ verbs.QPType) []step {
 	const (
 		state, pkey, alt = verbs.QPAttrState, verbs.QPAttrPKeyIndex, verbs.QPAttrAltPath
 		reset, init      = verbs.QPSReset, verbs.QPSInit
@@ -146,7 +164,7 @@ func rangesOfModify(t *T, typ verbs.QPType) {
 		get(e.ctx.QueryDevice())(t).DeviceCapFlags&verbs.DeviceXRC == 0 {
 		t.Skip("the device has no XRC")
 	}
-	fresh, list, all := e.maker(typ), e.attributes(), steps(typ)
+	fresh, list, all := e.maker(typ), e.attributes(), steps(typ, t.adapter)
 	way := pathTo(e.qp(ud, nil), verbs.GIDFromAddr(t.Addr(e.ctx)))
 	good := verbs.QPAttr{
 		PortNum: 1, PathMTU: verbs.MTU256, DestQPNum: 5, AHAttr: way, AltAHAttr: way, AltPortNum: 1, QKey: 7,

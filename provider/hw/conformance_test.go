@@ -24,9 +24,10 @@ func TestConformance(t *testing.T) {
 	if name == "" {
 		t.Skip(testDevice + " names no device")
 	}
-	conformance.Run(t, conformance.Setup{Name: name, MaxQueue: maxQueue, New: func(tb testing.TB) conformance.Network {
-		return &network{tb: tb, device: name}
-	}})
+	conformance.Run(t, conformance.Setup{
+		Name: name, MaxQueue: maxQueue, Adapter: true,
+		New: func(tb testing.TB) conformance.Network { return &network{tb: tb, device: name} },
+	})
 }
 
 // maxQueue is the size of the largest queues: rdma_rxe has up to 2^20 entries, more than the memory of a small guest.

@@ -122,9 +122,15 @@ func (l *library) file() string {
 	return text(info.file, 4096)
 }
 
+// allowOwn permits Verbena's own library; tests of the C libraries through this package set it.
+var allowOwn bool
+
 // refuseOwn returns an error if the library is Verbena's own.
 func (l *library) refuseOwn() error {
 	l.path = l.file()
+	if allowOwn {
+		return nil
+	}
 	b, err := os.ReadFile(l.path)
 	if err == nil && bytes.Contains(b, []byte(ownLibrary)) {
 		return absent("%s is Verbena's own libibverbs.so.1, which has no adapters; remove its folder from LD_LIBRARY_PATH",

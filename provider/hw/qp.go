@@ -36,6 +36,8 @@ type qp struct {
 	// +checklocks:mu
 	peerQPN uint32
 	// +checklocks:mu
+	rate uint32 // kb/s; the kernel's answer to a query has none
+	// +checklocks:mu
 	first *verbs.WCError // since RESET
 
 	sq sendQueue
@@ -172,8 +174,11 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if mask&verbs.QPAttrState != 0 {
 		q.state.Store(uint32(attr.QPState))
 		if attr.QPState == verbs.QPSReset {
-			q.peer, q.peerQPN, q.first = "", 0, nil
+			q.peer, q.peerQPN, q.rate, q.first = "", 0, 0, nil
 		}
+	}
+	if mask&verbs.QPAttrRateLimit != 0 {
+		q.rate = attr.RateLimit
 	}
 	if mask&verbs.QPAttrAV != 0 && attr.AHAttr.IsGlobal {
 		q.peer = attr.AHAttr.GRH.DGID.Addr().String()
@@ -216,7 +221,7 @@ func (q *qp) Query() (verbs.QPAttr, error) {
 	}
 	v := a.verbs()
 	q.moved(v.QPState)
-	v.QPState = verbs.QPState(q.state.Load())
+	v.QPState, v.RateLimit = verbs.QPState(q.state.Load()), q.rate
 	return v, nil
 }
 
@@ -238,7 +243,7 @@ func (a *cQPAttr) verbs() verbs.QPAttr {
 		PKeyIndex: a.pkeyIndex, AltPKeyIndex: a.altPKeyIndex, EnSQDAsyncNotify: a.enSQDAsyncNotify != 0,
 		SQDraining: a.sqDraining != 0, MaxRdAtomic: a.maxRdAtomic, MaxDestRdAtomic: a.maxDestRdAtomic,
 		MinRNRTimer: a.minRNRTimer, PortNum: a.portNum, Timeout: a.timeout, RetryCnt: a.retryCnt, RNRRetry: a.rnrRetry,
-		AltPortNum: a.altPortNum, AltTimeout: a.altTimeout, RateLimit: a.rateLimit,
+		AltPortNum: a.altPortNum, AltTimeout: a.altTimeout,
 	}
 }
 
@@ -354,7 +359,11 @@ func (q *qp) ModifyRateLimit(attr verbs.QPRateLimitAttr) error {
 	a := &cRateLimit{rate: attr.RateLimit, size: attr.MaxBurstSz, pktSize: attr.TypicalPktSz}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return explain(q.ctx.lib.status(q.ctx.extended(extRateLimit), q.ptr, uintptr(unsafe.Pointer(a))), "a rate limit")
+	err := q.ctx.lib.status(q.ctx.extended(extRateLimit), q.ptr, uintptr(unsafe.Pointer(a)))
+	if err == nil {
+		q.rate = attr.RateLimit
+	}
+	return explain(err, "a rate limit")
 }
 
 // QueryECE returns the options of enhanced connection establishment.

@@ -139,6 +139,48 @@ static void refused(void)
 	encap.len = sizeof outer;
 }
 
+// counted attaches counters before their rule exists, as programs for adapters do, and reads them.
+static void counted(struct ibv_qp *raw, struct ibv_qp *ud, const uint8_t *mac)
+{
+	struct {
+		struct ibv_flow_attr attr;
+		struct ibv_flow_spec_eth eth;
+		struct ibv_flow_spec_counter_action count __attribute__((packed));
+	} r = {
+		.attr = {.type = IBV_FLOW_ATTR_NORMAL, .size = sizeof r, .num_of_specs = 2, .port = 1},
+		.eth = {.type = IBV_FLOW_SPEC_ETH, .size = sizeof r.eth},
+	};
+	struct ibv_counters_init_attr none = {};
+	struct ibv_counters *counters = ibv_create_counters(ctx, &none);
+	struct ibv_counter_attach_attr bytes = {.counter_desc = IBV_COUNTER_BYTES, .index = 0};
+	struct ibv_counter_attach_attr packets = {.counter_desc = IBV_COUNTER_PACKETS, .index = 2};
+	uint64_t values[3] = {9, 9, 9};
+	uint8_t frame[64] = {0};
+	struct ibv_wc wc;
+
+	MUST(counters);
+	WANT(ibv_attach_counters_point_flow(counters, &bytes, NULL), 0);
+	WANT(ibv_attach_counters_point_flow(counters, &packets, NULL), 0);
+	WANT(ibv_attach_counters_point_flow(counters, &packets, NULL), EINVAL);
+	memcpy(r.eth.val.dst_mac, mac, 6);
+	memset(r.eth.mask.dst_mac, 0xff, 6);
+	r.count = (struct ibv_flow_spec_counter_action){
+		.type = IBV_FLOW_SPEC_ACTION_COUNT, .size = sizeof r.count, .counters = counters};
+	struct ibv_flow *flow = ibv_create_flow(ud, &r.attr);
+	MUST(flow);
+	memcpy(frame, mac, 6);
+	frame[6] = 2, frame[12] = 8, frame[14] = 0x45, frame[17] = 50, frame[22] = 9, frame[23] = 200;
+	for (int i = 0; i < 3; i++) {
+		post(ud, i);
+		send_frame(raw, frame, sizeof frame);
+		MUST(received(&wc, 10000));
+	}
+	WANT(ibv_read_counters(counters, values, 3, IBV_READ_COUNTERS_ATTR_PREFER_CACHED), 0);
+	MUST(values[0] == 3 * sizeof frame && values[1] == 0 && values[2] == 3);
+	WANT(ibv_destroy_flow(flow), 0);
+	WANT(ibv_destroy_counters(counters), 0);
+}
+
 static void work_queue(void)
 {
 	struct ibv_wq_init_attr init = {.wq_type = IBV_WQT_RQ, .max_wr = 4, .max_sge = 1, .pd = pd, .cq = cq,
@@ -175,6 +217,7 @@ int main(void)
 
 	refused();
 	work_queue();
+	counted(raw, ud, mac);
 	attr.replay_ptr = &window, attr.replay_len = sizeof window, attr.replay_proto = IBV_FLOW_ACTION_ESP_REPLAY_BMP;
 	struct ibv_flow_action *dec = ibv_create_flow_action_esp(ctx, &attr);
 	MUST(dec);
