@@ -50,3 +50,11 @@ func TestCountersOfQPShardAndDevice(t *testing.T) {
 		}
 	})
 }
+
+// TestQPsWithoutCounters checks that QPs of Ethernet frames have no counters.
+func TestQPsWithoutCounters(t *testing.T) {
+	_, list := fabricOf(t, 1, nil)
+	if c := soft.QPCounters(list[0].qp); c != nil {
+		t.Errorf("a RAW_PACKET QP has the counters %v", c)
+	}
+}

@@ -3,11 +3,14 @@ package soft
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/raw"
@@ -252,6 +255,116 @@ func TestFaultsHaveASeed(t *testing.T) {
 	for _, bad := range []string{"loss=1", "loss=1.5", "corrupt=2", "mark=NaN"} {
 		if cfg, err := parseFaults(bad); !errors.Is(err, verbs.EINVAL) {
 			t.Errorf("%s: %+v, %v, want EINVAL", bad, cfg, err)
+		}
+	}
+}
+
+// TestClosedDeviceHasNoWork: a device without contexts needs no Step, and has no counters.
+func TestClosedDeviceHasNoWork(t *testing.T) {
+	d, err := New(softlink.On(Config{Addrs: addrs("10.0.0.1"), Manual: true},
+		softlink.Links{Open: mem.NewFabric(mem.Config{}).Open}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(when string) {
+		t.Helper()
+		if at := d.NextDeadline(); at != engine.Never || d.Step() {
+			t.Errorf("%s: a Step is needed at %d", when, at)
+		}
+		if list := d.Counters(); list != nil {
+			t.Errorf("%s: counters %v", when, list)
+		}
+	}
+	check("before Open")
+	c := opened(t, d)
+	if list := d.Counters(); list == nil {
+		t.Error("no counters")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	check("after Close")
+}
+
+// TestContextClosesOnce: the second Close of a context does not close those of others.
+func TestContextClosesOnce(t *testing.T) {
+	d := inMemory(t, 0).dev
+	var list []verbs.DriverContext
+	for range 2 {
+		c, err := d.Open(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, c)
+	}
+	for range 2 {
+		if err := list[0].Close(); err != nil {
+			t.Error(err)
+		}
+		if d.running() == nil {
+			t.Fatal("the device has closed with a context open")
+		}
+	}
+	if err := list[1].Close(); err != nil || d.running() != nil {
+		t.Errorf("the device is open after the last Close: %v", err)
+	}
+}
+
+// TestDeviceWithoutAddress: the first QP of a device whose interface has no address is refused, with the name of the
+// interface.
+func TestDeviceWithoutAddress(t *testing.T) {
+	d := newDevice(spec{name: "vrb_x", iface: "x0"})
+	d.ifaceState = func(*spec) ifaceState { return ifaceState{iface: "x0", up: true, mtu: 1500} }
+	d.virtual = false
+	c, err := driver.NewDevice(d).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pd, cq := made(c.AllocPD())(t), made(c.CreateCQ(1, nil))(t)
+	defer func() {
+		if err := errors.Join(cq.Close(), pd.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
+	}()
+	_, err = pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq})
+	if !errors.Is(err, eaddrnotavail) || !strings.Contains(err.Error(), "interface x0: no address") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestPortsAreLimited: New refuses more ports than a device can have, and ports without an address.
+func TestPortsAreLimited(t *testing.T) {
+	open := softlink.Links{Open: mem.NewFabric(mem.Config{}).Open}
+	ports := func(n int) (list [][]netip.Addr) {
+		for i := range n {
+			list = append(list, []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 1, byte(i + 1)})})
+		}
+		return list
+	}
+	for more, ok := range map[int]bool{0: true, 1: true, maxPorts - 1: true, maxPorts: false} {
+		d, err := New(softlink.On(Config{Addrs: addrs("10.0.0.1"), MorePorts: ports(more)}, open))
+		if ok != (err == nil) || err != nil && !errors.Is(err, verbs.EINVAL) {
+			t.Errorf("%d ports: %v", 1+more, err)
+		}
+		if err == nil && len(d.dev.ports) != 1+more {
+			t.Errorf("%d ports, want %d", len(d.dev.ports), 1+more)
+		}
+	}
+	_, err := New(softlink.On(Config{Addrs: addrs("10.0.0.1"), MorePorts: [][]netip.Addr{nil}}, open))
+	if !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("a port without an address: %v", err)
+	}
+}
+
+// TestRawLimits: a RAW_PACKET QP takes the largest inline data and TSO header that the device has, and nothing larger.
+func TestRawLimits(t *testing.T) {
+	for _, more := range []uint32{0, 1} {
+		for _, init := range []*verbs.QPInitAttr{
+			{Cap: verbs.QPCap{MaxInlineData: maxInline + more}}, {MaxTSOHeader: maxTSOHeader + uint16(more)},
+		} {
+			if err := checkRaw(init); (err != nil) != (more > 0) || err != nil && !errors.Is(err, verbs.EINVAL) {
+				t.Errorf("%d bytes of inline data, a TSO header of %d: %v", init.Cap.MaxInlineData, init.MaxTSOHeader, err)
+			}
 		}
 	}
 }

@@ -642,3 +642,23 @@ func writesEx(b *testing.B, x *end, cq *stepper, qx *verbs.QPEx, y *end, n, batc
 		cq.EndPoll()
 	}
 }
+
+// TestInlineRoomOfAtomicWrite checks that a QP with ATOMIC_WRITE has room for its 8 bytes, and that others have the
+// room that was asked for.
+func TestInlineRoomOfAtomicWrite(t *testing.T) {
+	e := newEnds(t, &networks[0], 1, nil)[0]
+	for _, c := range []struct {
+		ops       verbs.SendOpsFlags
+		ask, want uint32
+	}{
+		{0, 0, 0}, {verbs.QPExWithSend | verbs.QPExWithRDMAWrite, 0, 0}, {verbs.QPExWithAtomicWrite, 0, 8},
+		{verbs.QPExWithAtomicWrite | verbs.QPExWithSend, 64, 64}, {0, 64, 64},
+	} {
+		qp := e.qp(verbs.QPTypeRC, func(i *verbs.QPInitAttr) { i.SendOpsFlags, i.Cap.MaxInlineData = c.ops, c.ask })
+		_, init, err := qp.Query(verbs.QPAttrCap)
+		must(t, err)
+		if got := init.Cap.MaxInlineData; got != c.want {
+			t.Errorf("operations %v, %d bytes asked for: room for %d, want %d", c.ops, c.ask, got, c.want)
+		}
+	}
+}

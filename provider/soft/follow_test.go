@@ -130,6 +130,13 @@ func TestV_PORT_02_V_AE_23_DeviceFollowsItsInterface(t *testing.T) {
 	if attr, _ := ctx.QueryPort(1); attr.ActiveMTU != verbs.MTU4096 {
 		t.Errorf("active MTU %v", attr.ActiveMTU)
 	}
+	now.addrs = addrs("198.51.100.1") // all are new, as after a move to another network
+	change(now, now.addrs, verbs.EventGIDChange)
+	was := now.addrs
+	now.addrs = nil
+	change(now, was, verbs.EventGIDChange)
+	now.addrs = addrs("198.51.100.2", "198.51.100.3")
+	change(now, now.addrs, verbs.EventGIDChange)
 }
 
 // openQP makes the first QP, which opens the link.

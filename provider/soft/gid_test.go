@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -108,6 +109,30 @@ func TestSelectGIDByRoute(t *testing.T) {
 	c, err = d.look(1, nil).selectGID(netip.MustParseAddr("127.0.0.1"))
 	if err != nil || c.GID.Addr().String() != "127.0.0.2" || !strings.Contains(c.Reason, "network of "+lo) {
 		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestSelectGIDOfAZone checks that a link-local peer of another interface is refused, and that the networks of the
+// interface count only for peers in them.
+func TestSelectGIDOfAZone(t *testing.T) {
+	p := testPort(false)
+	c, err := p.selectGID(netip.MustParseAddr("fe80::1%x0"))
+	if err != nil || c.GID.Addr().String() != "fe80::77" {
+		t.Errorf("a peer of the interface: %+v, %v", c, err)
+	}
+	_, err = p.selectGID(netip.MustParseAddr("fe80::1%x1"))
+	if !errors.Is(err, verbs.ENODATA) || !strings.Contains(err.Error(), "vrb_x is on x0") {
+		t.Errorf("a peer of another interface: %v", err)
+	}
+	p.virtual = true
+	if _, err := p.selectGID(netip.MustParseAddr("fe80::1%x1")); err != nil {
+		t.Errorf("a network in memory has no zones: %v", err)
+	}
+	lo := loopback(t)
+	d := newDevice(spec{name: "b", iface: lo, addrs: addrs("127.0.0.2")})
+	c, err = d.look(1, nil).selectGID(netip.MustParseAddr("198.51.100.9"))
+	if err != nil || !strings.Contains(c.Reason, "same family") {
+		t.Errorf("a peer in no network of the interface: %+v, %v", c, err)
 	}
 }
 

@@ -55,11 +55,19 @@ func (b *binding) follow(addrs []netip.Addr) {
 	if b.link == nil {
 		return
 	}
+	b.keep(addrs)
+	b.add(addrs)
+	b.keep(addrs) // if no address remained at first
+}
+
+// keep gives back the addresses that are not among addrs, if one remains: a link has at least one.
+//
+// +checklocks:b.mu
+func (b *binding) keep(addrs []netip.Addr) {
 	kept := slices.DeleteFunc(slices.Clone(b.addrs), func(a netip.Addr) bool { return !slices.Contains(addrs, a) })
 	if len(kept) < len(b.addrs) && len(kept) > 0 && b.link.SetAddrs(kept) == nil {
 		b.addrs = kept
 	}
-	b.add(addrs)
 }
 
 // add binds the addresses that are not bound yet.

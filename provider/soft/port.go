@@ -51,13 +51,20 @@ func (s *spec) systemState() ifaceState {
 		if name == s.iface {
 			continue
 		}
-		if o := s.stateOf(net.InterfaceByName(name)); !o.gone {
-			if f.gone {
-				f.gone, f.mtu, f.speed = false, o.mtu, o.speed
-			}
-			f.up, f.mtu = f.up || o.up, min(f.mtu, o.mtu)
-		}
+		f = f.with(s.stateOf(net.InterfaceByName(name)))
 	}
+	return f
+}
+
+// with returns the state of a port that is on a further interface too.
+func (f ifaceState) with(o ifaceState) ifaceState {
+	if o.gone {
+		return f
+	}
+	if f.gone {
+		f.gone, f.mtu, f.speed = false, o.mtu, o.speed
+	}
+	f.up, f.mtu = f.up || o.up, min(f.mtu, o.mtu)
 	return f
 }
 

@@ -87,3 +87,20 @@ func TestBindingNeedsOneAddress(t *testing.T) {
 type unbindable struct{ link.Link }
 
 func (unbindable) SetAddrs([]netip.Addr) error { return eaddrnotavail }
+
+// TestPortOfSeveralInterfaces: a port on several interfaces is up while one of them is, has the smallest MTU of those
+// that exist, and is gone when none exists.
+func TestPortOfSeveralInterfaces(t *testing.T) {
+	gone := ifaceState{gone: true}
+	small, large := ifaceState{up: true, mtu: 1500, speed: 10}, ifaceState{mtu: 9000, speed: 20}
+	for _, c := range []struct{ a, b, want ifaceState }{
+		{small, large, ifaceState{up: true, mtu: 1500, speed: 10}},
+		{large, small, ifaceState{up: true, mtu: 1500, speed: 20}},
+		{large, large, large}, {small, gone, small}, {gone, small, small}, {gone, large, large}, {gone, gone, gone},
+	} {
+		got := c.a.with(c.b)
+		if got.up != c.want.up || got.mtu != c.want.mtu || got.speed != c.want.speed || got.gone != c.want.gone {
+			t.Errorf("%+v with %+v: %+v, want %+v", c.a, c.b, got, c.want)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -99,5 +100,30 @@ func (r *resizer) resize(qp *verbs.QP, send, recv, want int) {
 	must(r.t, err)
 	if now.Cap != init.Cap || send > 0 && int(now.Cap.MaxSendWR) != want || recv > 0 && int(now.Cap.MaxRecvWR) != want {
 		r.t.Fatalf("%+v, %+v; want %d", now.Cap, init.Cap, want)
+	}
+}
+
+// TestV_CQ_09_ResizeBelowTheCompletionsHeld checks that a CQ is not resized to fewer completions than it holds, and
+// that none is lost by the attempt.
+func TestV_CQ_09_ResizeBelowTheCompletionsHeld(t *testing.T) {
+	e := newEnds(t, &networks[0], 1, func(c *soft.Config) { c.Manual = true })[0]
+	qp := e.qp(verbs.QPTypeRC, nil)
+	must(t, qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1},
+		verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags))
+	const held = 20
+	for i := range held {
+		must(t, qp.PostRecv(recv(e, uint64(i), 8)))
+	}
+	must(t, qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // completes them
+	for e.dev.Step() {
+	}
+	if err := e.cq.Resize(held - 1); !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("fewer than the completions held: %v", err)
+	}
+	must(t, e.cq.Resize(held))
+	for i, wc := range e.poll(held) {
+		if wc.WRID != uint64(i) || wc.Status != verbs.WCWRFlushErr {
+			t.Errorf("completion %d: %v", i, wc.Err())
+		}
 	}
 }

@@ -66,6 +66,11 @@ func TestSharedClaimsFollowTheAddresses(t *testing.T) {
 			t.Errorf("after %d releases the services are taken: %v and %v, want %+v", i+1, a, b, want)
 		}
 	}
+	setAddrs(t, l, lo4)
+	setAddrs(t, l, lo4, lo4b)
+	if taken(everywhere) || taken(there) {
+		t.Error("a released service is claimed again with the address")
+	}
 }
 
 // TestSharedClaimOfANewAddressWaitsForNobody checks that a link gets an address where another process has claimed its

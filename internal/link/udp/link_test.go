@@ -163,6 +163,10 @@ func testSetAddrs(t *testing.T) {
 			t.Errorf("a foreign address: %v, want EADDRNOTAVAIL", err)
 		}
 		check(last)
+		if err := set(last, netip.MustParseAddr("198.51.100.77")); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			t.Errorf("the own and a foreign address: %v, want EADDRNOTAVAIL", err)
+		}
+		check(last)
 		if err := set(); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("no address: %v, want EINVAL", err)
 		}

@@ -1,0 +1,92 @@
+//go:build unix
+
+package soft
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// TestCaptureFileOfAnotherWriter checks that a capture begins with an empty file, and does not touch one that another
+// process writes: its own name then has the process ID.
+func TestCaptureFileOfAnotherWriter(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(name, []byte("an earlier capture"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first, err := createCapture(name) // its lock is that of the open file
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if b, err := os.ReadFile(name); err != nil || len(b) > 0 {
+		t.Errorf("the new file holds %q, %v", b, err)
+	}
+	if _, err := first.WriteString("packets"); err != nil {
+		t.Fatal(err)
+	}
+	second, err := createCapture(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	if want := name[:len(name)-len(".pcapng")] + "." + strconv.Itoa(os.Getpid()) + ".pcapng"; second.Name() != want {
+		t.Errorf("the second file is %s, want %s", second.Name(), want)
+	}
+	if b, err := os.ReadFile(name); err != nil || string(b) != "packets" {
+		t.Errorf("the first file holds %q, %v", b, err)
+	}
+}
+
+// stderrOf returns what f prints.
+func stderrOf(t *testing.T, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	was := os.Stderr
+	os.Stderr = w
+	f()
+	os.Stderr = was
+	w.Close()
+	b, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// fullDisk is a file that cannot be written.
+type fullDisk struct{}
+
+func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
+
+// TestIncompleteCaptureIsReported checks that the program is told of a capture file that cannot be written, and of
+// nothing else.
+func TestIncompleteCaptureIsReported(t *testing.T) {
+	for file, want := range map[io.Writer]string{
+		io.Discard: "",
+		fullDisk{}: "verbena: VERBENA_PCAP: incomplete capture: no space left on device\n",
+	} {
+		sink := pcap.NewSink(file, 0)
+		tap := sink.Tap()
+		pkt := make([]byte, wire.BTHLen+4)
+		wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 17, 1, 0)
+		tap.From(17, 1024)
+		tap.Placed(&link.Path{Src: addrs("10.0.0.1")[0], Dst: addrs("10.0.0.2")[0]}, pkt, false)
+		tap.Sent()
+		c := capture{file: sink, streams: new(streams)}
+		if got := stderrOf(t, c.stop); got != want {
+			t.Errorf("%T: %q, want %q", file, got, want)
+		}
+	}
+}
