@@ -1,14 +1,16 @@
 // Files of sysfs, which programs read through this library.
+#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "lib.h"
 
 const char *ibv_get_sysfs_path(void)
 {
-	const char *path = getenv("VERBENA_SYSFS");
+	const char *path = secure_getenv("VERBENA_SYSFS");
 
 	return path && *path ? path : "/sys";
 }

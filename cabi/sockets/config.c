@@ -97,7 +97,7 @@ static char *contents(const char *path)
 
 static void read_rules(void)
 {
-	const char *folder = getenv("VERBENA_RSOCKET_CONFIG");
+	const char *folder = secure_getenv("VERBENA_RSOCKET_CONFIG");
 	char path[PATH_MAX];
 
 	if (snprintf(path, sizeof path, "%s/preload_config", folder && *folder ? folder : "/etc/rdma/rsocket") >= PATH_MAX)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/environ"
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
@@ -31,9 +32,10 @@ const (
 	socketName = "socket"
 )
 
-// RunDir returns the directory of verbena serve: VERBENA_RUN, or /run/verbena.
+// RunDir returns the directory of verbena serve: VERBENA_RUN, or /run/verbena. An elevated program must not attach to
+// the server of the user who started it, who would receive its packets.
 func RunDir() string {
-	if dir := os.Getenv(envRun); dir != "" {
+	if dir := environ.Path(envRun); dir != "" {
 		return dir
 	}
 	return defaultRun

@@ -67,8 +67,36 @@ func stoppedMember(p *place) (string, error) {
 }
 
 // flood returns a case: an attacker sends packets from many hosts at 100,000 per second. An equal flood of an address
-// that no program of the case uses is the control: attacker, server and client share the processors.
+// that no program of the case uses is the control: attacker, server and client share the processors. At least half of
+// the connects remain.
 func flood(packets func(p *place, list []*stranger) ([]packet, error)) func(*place) (string, error) {
+	return floodLeaving(packets, "half", func(control, here int) bool { return here*2 >= control })
+}
+
+// floodOfMember is flood with a server that does not lead at its address: the process that leads receives the packets.
+func floodOfMember(packets func(p *place, list []*stranger) ([]packet, error)) func(*place) (string, error) {
+	run := flood(packets)
+	return func(p *place) (string, error) {
+		if _, _, err := p.hold(); err != nil {
+			return "", err
+		}
+		return run(p)
+	}
+}
+
+// lookupFlood is a flood of look-ups of a datagram service, whose sources the server cannot know: an honest client must
+// repeat its own. At least one in three seconds succeeds; a client waited up to 13 s before they were limited.
+func lookupFlood(p *place) (string, error) {
+	if err := os.Setenv(datagrams, "1"); err != nil {
+		return "", err
+	}
+	defer os.Unsetenv(datagrams)
+	return floodLeaving(lookups, "one in 3 s", func(_, here int) bool { return here >= floodPairs })(p)
+}
+
+// floodLeaving is flood with another condition for the connects during the floods of the control and of the server.
+func floodLeaving(packets func(p *place, list []*stranger) ([]packet, error), least string,
+	enough func(control, here int) bool) func(*place) (string, error) {
 	return func(p *place) (string, error) {
 		before, err := p.listener()
 		if err != nil {
@@ -82,7 +110,11 @@ func flood(packets func(p *place, list []*stranger) ([]packet, error)) func(*pla
 		if err != nil {
 			return "", err
 		}
-		return p.compareFloods(before, all)
+		figures, control, here, err := p.compareFloods(before, all)
+		if err == nil && !enough(control, here) {
+			err = fmt.Errorf("fewer than %s", least)
+		}
+		return figures, err
 	}
 }
 
@@ -91,12 +123,12 @@ const (
 	floodPairs = 3
 )
 
-// compareFloods sends packets in turn to an unrelated address and to the server, and compares the connections of the
-// honest client meanwhile: at least half.
-func (p *place) compareFloods(before int, packets []packet) (string, error) {
+// compareFloods sends packets in turn to an unrelated address and to the server. It returns the connects of the honest
+// client during the floods of each.
+func (p *place) compareFloods(before int, packets []packet) (figures string, control, here int, err error) {
 	unread, err := net.ListenPacket("udp4", netip.AddrPortFrom(unrelated, wire.Port).String())
 	if err != nil {
-		return "", err
+		return "", 0, 0, err
 	}
 	defer unread.Close()
 	elsewhere := slices.Clone(packets)
@@ -108,21 +140,19 @@ func (p *place) compareFloods(before int, packets []packet) (string, error) {
 		for i, list := range [][]packet{elsewhere, packets} {
 			n, rate, err := p.duringFlood(floodRate, list)
 			if err != nil {
-				return "", err
+				return "", 0, 0, err
 			}
 			total[i] += n
 			sent[i] += rate
 		}
 	}
-	figures := fmt.Sprintf("%d connects/s; %d/s during %d packets/s to another address, %d/s during %d packets/s here",
-		before/3, total[0]/3/floodPairs, sent[0]/floodPairs, total[1]/3/floodPairs, sent[1]/floodPairs)
-	switch {
-	case total[1]*2 < total[0]:
-		err = fmt.Errorf("fewer than half")
-	case sent[1] < floodRate*floodPairs/2:
-		err = fmt.Errorf("%w: this machine sends less than half of %d packets per second", errCannot, floodRate)
+	perSecond := func(n int) float64 { return float64(n) / 3 / floodPairs }
+	figures = fmt.Sprintf("%d connects/s; %.3g/s during %d packets/s to another address, %.3g/s during %d packets/s here",
+		before/3, perSecond(total[0]), sent[0]/floodPairs, perSecond(total[1]), sent[1]/floodPairs)
+	if sent[1] < floodRate*floodPairs/2 {
+		err = fmt.Errorf("%w: this machine sends less than half of %d packets per second: %s", errCannot, floodRate, figures)
 	}
-	return figures, err
+	return figures, total[0], total[1], err
 }
 
 // duringFlood sends packets in turn for 5 s. It returns the connections of the honest client in 3 s of these, and the
@@ -154,6 +184,15 @@ func unusedPort(_ *place, list []*stranger) (all []packet, err error) {
 func usedPort(_ *place, list []*stranger) (all []packet, err error) {
 	for n := range uint32(100000) {
 		all = append(all, list[int(n)%len(list)].requestOf(uint64(n)<<32|0x5a5a5a5a, listenPort, n))
+	}
+	return all, nil
+}
+
+// lookups returns look-ups of the service: so many that none is sent again soon, since that is what the server takes
+// for the sign of an honest client.
+func lookups(_ *place, list []*stranger) (all []packet, err error) {
+	for n := range uint32(300000) {
+		all = append(all, list[int(n)%len(list)].lookup(listenPort, n))
 	}
 	return all, nil
 }

@@ -57,12 +57,24 @@ func role(name string, args []string) int {
 	return 0
 }
 
+// datagrams is set in the environment of the roles listen and connect if the service is one of datagrams: the client
+// looks it up, and there are no connections.
+const datagrams = "ATTACK_DATAGRAMS"
+
+// options returns the options of both ends.
+func options() *rdmacm.Options {
+	if os.Getenv(datagrams) != "" {
+		return &rdmacm.Options{PortSpace: rdmacm.PSUDP}
+	}
+	return nil
+}
+
 // listen accepts connections until it is killed.
 func listen() error {
 	if err := hello(); err != nil { // prints the slot
 		return err
 	}
-	l, err := rdmacm.Listen(ctx, listenAt, nil)
+	l, err := rdmacm.Listen(ctx, listenAt, options())
 	if err != nil {
 		return err
 	}
@@ -85,7 +97,7 @@ func connect(seconds string) error {
 	n := 0
 	for end := time.Now().Add(time.Duration(s) * time.Second); time.Now().Before(end); {
 		c, cancel := context.WithTimeout(ctx, time.Until(end))
-		if id, err := rdmacm.Dial(c, listenAt, nil); err == nil {
+		if id, err := rdmacm.Dial(c, listenAt, options()); err == nil {
 			n++
 			_ = id.Close()
 		}

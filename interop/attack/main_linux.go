@@ -27,7 +27,9 @@ var cases = []testCase{
 	{"listener: 100,000 packets/s, multicast QPN", flood(multicastQPN)},
 	{"listener: 100,000 REQs/s, unused port", flood(unusedPort)},
 	{"listener: 100,000 REQs/s, its port", flood(usedPort)},
+	{"listener: 100,000 REQs/s, not in the leading process", floodOfMember(usedPort)},
 	{"listener: 100,000 DREQs/s, its slot", flood(disconnects)},
+	{"listener: 100,000 look-ups/s of datagrams", lookupFlood},
 	{"listener: a stopped process at its address", stoppedMember},
 	{"listener: sockets that another user reaches", otherUser},
 	{"memory: packets for slots without an owner", unowned},
@@ -121,7 +123,7 @@ func runAll(match *regexp.Regexp) int {
 		default:
 			passed++
 		}
-		fmt.Printf("%s  %-44s %6.1f s  %s\n", verdict, c.name, time.Since(start).Seconds(), figures)
+		fmt.Printf("%s  %-52s %6.1f s  %s\n", verdict, c.name, time.Since(start).Seconds(), figures)
 	}
 	fmt.Printf("%d withstood, %d failed, %d could not run\n", passed, failed, missing)
 	if failed > 0 {

@@ -89,6 +89,14 @@ func (s *stranger) requestOf(guid uint64, port uint16, n uint32) packet {
 	return s.management(m)
 }
 
+// lookup returns a SIDR_REQ for a UDP port of rdma_cm, the n-th of the host.
+func (s *stranger) lookup(port uint16, n uint32) packet {
+	m := cmmsg.Make(make([]byte, 256), cmmsg.KindSIDRREQ, uint64(n))
+	cmmsg.SIDRREQ(m.Data()).Put(n, 0xffff, cmmsg.PSUDP.Service(port))
+	m.SetPrivate(cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(s.from.Addr(), uint16(n)), s.to))
+	return s.management(m)
+}
+
 // paced calls f rate times a second for d, and returns the number of calls.
 func paced(rate int, d time.Duration, f func(i int)) (n int) {
 	for start := time.Now(); time.Since(start) < d; n++ {

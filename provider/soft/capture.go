@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/environ"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 )
@@ -68,6 +69,11 @@ func (d *device) startCapture(e *engine.Engine) {
 	d.capture.mu.Unlock()
 	name := os.Getenv(envPcap)
 	if name == "" {
+		return
+	}
+	if environ.Elevated() { // the file would be the caller's choice, and the right to write to it the program's
+		fmt.Fprintf(os.Stderr, "verbena: %s: nothing is captured: the program has more rights than the user who started "+
+			"it; run it as a user with these rights\n", envPcap)
 		return
 	}
 	sink, err := captures.join(name, d.spec.name)

@@ -55,7 +55,9 @@ var building = []floor{
 		"internal/printable",
 		"internal/apart", "internal/refuse", "internal/seam", "internal/transcript", "observe",
 	}},
-	{"descriptors, CRCs", []string{"internal/fdset", "internal/peeruser", "internal/errqueue", "internal/wire/fold"}},
+	{"descriptors, CRCs", []string{
+		"internal/fdset", "internal/peeruser", "internal/errqueue", "internal/environ", "internal/wire/fold",
+	}},
 }
 
 func main() {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/environ"
 )
 
 // configDir is the folder of the configuration files.
@@ -30,7 +32,7 @@ var Config = sync.OnceValue(func() Defaults {
 	if d, ok := configDir.Load().(string); ok {
 		dir = d
 	}
-	if d := os.Getenv("VERBENA_RSOCKET_CONFIG"); d != "" {
+	if d := environ.Path("VERBENA_RSOCKET_CONFIG"); d != "" {
 		dir = d
 	}
 	return readConfig(dir)
