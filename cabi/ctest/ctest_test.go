@@ -170,6 +170,19 @@ func TestConnections(t *testing.T) {
 	run(t, "cm.c", "-Wl,--allow-shlib-undefined", ours, "-lrdmacm")
 }
 
+// The first call of each run loads the engine, or opens the device.
+func TestCallsThatSucceedLeaveErrno(t *testing.T) {
+	program := prepare(t, "errno.c", "-lrdmacm")
+	for _, first := range []string{"verbs", "connections", "lists", "sockets"} {
+		command := program()
+		command.Args = append(command.Args, first)
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", first, err, out)
+		}
+	}
+	run(t, "sockets_errno.c")
+}
+
 func TestThreadsWaitForADestroyedChannel(t *testing.T) {
 	ours := filepath.Join(os.Getenv("VERBENA_LIB"), "librdmacm.so.1")
 	if out := run(t, "channel.c", "-Wl,--allow-shlib-undefined", ours, "-lrdmacm"); strings.HasPrefix(out, "SKIP") {

@@ -194,9 +194,10 @@ __attribute__((destructor)) static void leave(void)
 		nanosleep(&pause, NULL);
 }
 
+// vb_load leaves errno as it was, as it is for calls that succeed.
 int vb_load(void)
 {
-	int e = 0;
+	int e = 0, before = errno;
 
 	if (atomic_load_explicit(&loaded, memory_order_acquire))
 		return 0;
@@ -211,6 +212,7 @@ int vb_load(void)
 			e = ENOSYS;
 	}
 	pthread_mutex_unlock(&load_mu);
+	errno = before;
 	return e;
 }
 

@@ -48,14 +48,19 @@ static struct ibv_context *open_named(const char *name)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *c = NULL;
+	int i = 0, e = 0;
 
-	errno = ENODEV;
-	for (int i = 0; list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
-			c = ibv_open_device(list[i]);
-	int e = errno;
+	while (list && list[i] && strcmp(ibv_get_device_name(list[i]), name))
+		i++;
+	if (!list)
+		e = errno;
+	else if (!list[i])
+		e = ENODEV;
+	else if (!(c = ibv_open_device(list[i])))
+		e = errno;
 	ibv_free_device_list(list);
-	errno = e;
+	if (e)
+		errno = e;
 	return c;
 }
 

@@ -50,9 +50,19 @@ static ssize_t take_all(int rs, struct msghdr *m, int flags)
 	return got;
 }
 
+// done returns the result of a call. If the call has succeeded errno is as before, although it was EAGAIN while the call
+// waited: programs that see the end of a stream read it too.
+static ssize_t done(ssize_t n, int before)
+{
+	if (n >= 0)
+		errno = before;
+	return n;
+}
+
 ssize_t take(int rs, struct msghdr *m, int flags)
 {
 	struct msghdr plain = *m;
+	int before = errno;
 
 	plain.msg_control = NULL;
 	plain.msg_controllen = 0;
@@ -62,7 +72,7 @@ ssize_t take(int rs, struct msghdr *m, int flags)
 	m->msg_namelen = plain.msg_namelen;
 	m->msg_controllen = 0;
 	m->msg_flags = plain.msg_flags;
-	return n;
+	return done(n, before);
 }
 
 // skip removes n bytes from the beginning of a list of buffers.
@@ -103,7 +113,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 {
 	struct iovec few[8], *copy = few;
 	struct msghdr plain = *m;
-	int hard = (flags & ~IGNORED) | MSG_DONTWAIT;
+	int hard = (flags & ~IGNORED) | MSG_DONTWAIT, before = errno;
 
 	if (m->msg_controllen)
 		return fail(ENOTSUP);
@@ -117,7 +127,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 			used_up(rs, POLLOUT);
 			errno = e;
 		}
-		return n;
+		return done(n, before);
 	}
 	if (m->msg_iovlen > sizeof few / sizeof *few && !(copy = malloc(m->msg_iovlen * sizeof *copy)))
 		return fail(ENOMEM);
@@ -126,7 +136,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 	ssize_t n = give_all(rs, &plain, hard);
 	if (copy != few)
 		free(copy);
-	return n;
+	return done(n, before);
 }
 
 static ssize_t take_one(int rs, void *buf, size_t n, int flags)

@@ -199,6 +199,7 @@ static int available(int rs, int *n)
 	char *buf = malloc(MOST);
 	struct iovec one = {buf, MOST};
 	struct msghdr m = {.msg_iov = &one, .msg_iovlen = 1};
+	int before = errno;
 
 	GUARD(0);
 	if (!buf)
@@ -206,7 +207,10 @@ static int available(int rs, int *n)
 	ssize_t got = rrecvmsg(rs, &m, MSG_PEEK | MSG_DONTWAIT);
 	free(buf);
 	*n = got < 0 ? 0 : (int)got;
-	return got < 0 && errno != EAGAIN ? -1 : 0;
+	if (got < 0 && errno != EAGAIN)
+		return -1;
+	errno = before;
+	return 0;
 }
 
 int ioctl(int fd, unsigned long request, ...)
