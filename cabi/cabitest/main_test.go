@@ -35,6 +35,7 @@ var packages = map[string][]string{
 	"nginx-light":      {"nginx"},
 	"python3":          {"python3"},
 	"redis-server":     {"redis-server"},
+	"rsync":            {"rsync"},
 	"socat":            {"socat"},
 	"redis-tools":      {"redis-benchmark", "redis-cli"},
 }

@@ -115,6 +115,30 @@ func TestR_PRE_04_SocatForks(t *testing.T) {
 	}
 }
 
+// Two processes of rsync use one connection, so its sockets stay TCP.
+func TestSocketsOfRsync(t *testing.T) {
+	needs(t, "rsync", "dd", "cmp")
+	for _, fork := range []string{"0", "1"} {
+		t.Setenv("RDMAV_FORK_SAFE", fork)
+		dir, port := page(t), freePort(t)
+		conf := filepath.Join(t.TempDir(), "conf")
+		if err := os.WriteFile(conf, []byte("use chroot = no\n[m]\npath = "+dir+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		s := start(t, nil, onSockets("rsync", "--daemon", "--no-detach", "--config="+conf, "--port="+port)...)
+		listens(t, s, port)
+		got := t.TempDir()
+		output(t, onSockets("rsync", "-a", "rsync://127.0.0.1:"+port+"/m/", got)...)
+		output(t, "cmp", filepath.Join(dir, "page"), filepath.Join(got, "page"))
+		if err := s.Process.Kill(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // redis-server waits with levels of epoll, and its benchmark has 20 connections.
 func TestSocketsOfRedis(t *testing.T) {
 	needs(t, "redis-server", "redis-benchmark", "redis-cli")

@@ -172,6 +172,7 @@ func TestConnections(t *testing.T) {
 
 // The first call of each run loads the engine, or opens the device.
 func TestCallsThatSucceedLeaveErrno(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.9.3")
 	program := prepare(t, "errno.c", "-lrdmacm")
 	for _, first := range []string{"verbs", "connections", "lists", "sockets"} {
 		command := program()
@@ -212,11 +213,11 @@ func TestCallsOnTheStackOfACoroutine(t *testing.T) {
 }
 
 // The variable selects the fork mode. librdmacm is for peers that do the handshake by hand.
-func forkMode(t *testing.T) {
+func forkMode(t *testing.T) (out string) {
 	t.Helper()
 	t.Setenv("RDMAV_FORK_SAFE", "1")
 	ours := filepath.Join(os.Getenv("VERBENA_LIB"), "librdmacm.so.1")
-	run(t, "sockets_fork.c", "-Wl,--allow-shlib-undefined", ours)
+	return run(t, "sockets_fork.c", "-Wl,--allow-shlib-undefined", ours)
 }
 
 func TestR_PRE_04_R_PRE_09_ServersFork(t *testing.T) { forkMode(t) }
@@ -225,7 +226,10 @@ func TestR_PRE_04_R_PRE_09_ServersFork(t *testing.T) { forkMode(t) }
 func TestR_PRE_09_BadPeersLeaveTCP(t *testing.T) {
 	t.Setenv("VERBENA_FORK_WAIT", "1")
 	t.Setenv("BAD_PEERS", "1")
-	forkMode(t)
+	t.Setenv("VERBENA_EXPLAIN", "1")
+	if out := forkMode(t); strings.Count(out, "the server has said nothing for 1 s") != 1 {
+		t.Errorf("must say once why a client has waited:\n%s", out)
+	}
 }
 
 // An end that cannot make an rsocket tells the other one: none waits for an hour.

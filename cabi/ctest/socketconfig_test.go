@@ -68,6 +68,26 @@ func TestR_PRE_08_TheFileSaysWhichSocketsAreTaken(t *testing.T) {
 	}
 }
 
+// Two processes of rsync use one connection. Its sockets stay TCP without a line that says otherwise.
+func TestR_PRE_08_RsyncStaysTCP(t *testing.T) {
+	command := prepare(t, "sockets_config.c")
+	rsync := func(before ...string) *exec.Cmd {
+		program := command(before...)
+		program.Path = program.Args[len(program.Args)-1]
+		program.Args = []string{"/usr/bin/rsync"}
+		return program
+	}
+	dir := t.TempDir()
+	for file, want := range map[string]string{"": "", "rsync * * *\n": "46d"} {
+		if err := os.WriteFile(filepath.Join(dir, "preload_config"), []byte(file), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := configured(t, rsync, "VERBENA_RSOCKET_CONFIG="+dir); got != want {
+			t.Errorf("%q: %q; want %q", file, got, want)
+		}
+	}
+}
+
 // Lines that are wrong are named and have no effect. A file is read up to 64 KiB, and 256 lines of a program count.
 func TestR_PRE_08_BadFiles(t *testing.T) {
 	many := strings.Repeat("* INET6 * *\n", 300)

@@ -38,6 +38,9 @@ static const struct {
 		value_; \
 	})
 
+// shares reports whether two processes of this program use one connection, which only one can if it is an rsocket.
+static int shares(void) { return !strcmp(program_invocation_short_name, "rsync"); }
+
 // without returns a word after a prefix, if it has that.
 static const char *without(const char *word, const char *prefix)
 {
@@ -119,7 +122,7 @@ int intercepted(int domain, int type, int protocol)
 	pthread_once(&once, read_rules);
 	errno = e;
 	if (!limited)
-		return 1;
+		return !shares();
 	if (!protocol)
 		protocol = type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
 	for (int i = 0; i < count; i++) {

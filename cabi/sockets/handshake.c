@@ -6,8 +6,10 @@
 // tells the other one: see plain.c.
 #define _GNU_SOURCE
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "link.h"
 
@@ -126,6 +128,15 @@ static int tcp_connected(int tcp, int64_t end)
 	return p.revents == POLLOUT;
 }
 
+// explain_wait prints why the first words of a client have waited.
+static void explain_wait(void)
+{
+	if (getenv("VERBENA_EXPLAIN"))
+		dprintf(STDERR_FILENO, "verbena: %s: the server has said nothing for %d s, so the connection stays TCP: run the server "
+			"with --sockets and RDMAV_FORK_SAFE, or leave the client out by preload_config\n",
+			program_invocation_short_name, wait_ms() / 1000);
+}
+
 // zeros_come waits for four bytes of zero, and leaves them; 0 if something else comes, or nothing in time, or the server
 // tells that the connection stays TCP.
 static int zeros_come(int tcp, int64_t end)
@@ -142,8 +153,11 @@ static int zeros_come(int tcp, int64_t end)
 			return !memcmp(got, zeros, ZEROS);
 		if (n == 0 || (n < 0 && e != EAGAIN && e != EINTR) || (n > 0 && memcmp(got, zeros, n)))
 			return 0;
-		if (!left_until(end))
+		if (!left_until(end)) {
+			if (n < 0)
+				explain_wait();
 			return 0;
+		}
 		struct pollfd p = {.fd = tcp, .events = POLLIN | POLLPRI};
 		if (n > 0)
 			pause_ms(1); // some of the zeros are there, so poll does not wait
@@ -301,8 +315,9 @@ int handshake_passive(int tcp)
 	struct timespec until = {time(NULL) + left_until(end) / 1000, 0};
 	int rs = -1, told = 0;
 
-	// A client that has spoken or closed does not wait for the zeros.
-	if (heard(tcp) || !ends(tcp, &local, &peer))
+	// A client that has spoken or closed does not wait for the zeros, nor does one that another process, which was executed
+	// with the connection, has told or served.
+	if (heard(tcp) || has_sent(tcp) || !ends(tcp, &local, &peer))
 		return -1;
 	if (!pthread_mutex_timedlock(&turn, &until)) {
 		rs = offer_rsocket(tcp, &local, &peer, end, &told);

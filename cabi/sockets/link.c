@@ -54,8 +54,10 @@ static void in_child(void)
 __attribute__((constructor)) static void begin(void)
 {
 	start_mode();
-	if (on)
-		pthread_atfork(before_fork, in_parent, in_child);
+	if (!on)
+		return;
+	pthread_atfork(before_fork, in_parent, in_child);
+	inherit();
 }
 
 // drop ends one use of a link. mu is held.

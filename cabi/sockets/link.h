@@ -37,6 +37,12 @@ RS_HIDDEN int handshake_passive(int tcp);
 RS_HIDDEN void tell_plain(int tcp);
 RS_HIDDEN int told_plain(int tcp);
 
+// inherit takes over the TCP sockets that the program has from before exec.
+RS_HIDDEN void inherit(void);
+
+// has_sent reports whether a process has sent something by a TCP connection.
+RS_HIDDEN int has_sent(int tcp);
+
 // handshake_forget is for a forked child, in which no thread does a handshake.
 RS_HIDDEN void handshake_forget(void);
 

@@ -92,7 +92,7 @@ static void take(struct rdma_event_channel *ch, enum rdma_cm_event_type type, st
 static void connections(void)
 {
 	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 64}, .sq_sig_all = 1}, b = a;
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {inet_addr(HERE)}};
 	struct rdma_event_channel *ch, *other;
 	struct rdma_cm_id *l, *c, *p, *got;
 	struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
@@ -125,6 +125,7 @@ static void connections(void)
 	OK(!rdma_dereg_mr(mr));
 	OK(!rdma_disconnect(c));
 	take(ch, RDMA_CM_EVENT_DISCONNECTED, &got);
+	OK(!rdma_disconnect(p)); // the answer
 	take(other, RDMA_CM_EVENT_DISCONNECTED, &got);
 	OK((rdma_destroy_qp(c), rdma_destroy_qp(p), 1));
 	OK(!rdma_destroy_id(c) && !rdma_destroy_id(p) && !rdma_destroy_id(l));
@@ -140,7 +141,7 @@ static void lists(void)
 
 	OK(all = rdma_get_devices(NULL));
 	OK((rdma_free_devices(all), 1));
-	OK(!rdma_getaddrinfo("127.0.0.1", "0", &hints, &res));
+	OK(!rdma_getaddrinfo(HERE, "0", &hints, &res));
 	OK(!rdma_create_ep(&l, res, NULL, NULL));
 	OK((rdma_freeaddrinfo(res), 1));
 	OK((rdma_destroy_ep(l), 1));
@@ -148,7 +149,7 @@ static void lists(void)
 
 static void sockets(void)
 {
-	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {inet_addr(HERE)}};
 	socklen_t n = sizeof at;
 	int l, c, p, one = 1;
 

@@ -1,6 +1,9 @@
 // OK for calls that must leave errno as it was.
 #include "check.h"
 
+// HERE is the address of the test's device.
+#define HERE "127.0.9.3"
+
 enum { BEFORE = 1234 };
 
 static int changed;

@@ -72,7 +72,7 @@ int main(void)
 	pthread_t t;
 	int l, p, d, on = 1, used;
 
-	here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	here.sin_addr.s_addr = inet_addr(HERE);
 	OK((l = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0);
 	OK(!setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
 	OK(!bind(l, (struct sockaddr *)&here, n));

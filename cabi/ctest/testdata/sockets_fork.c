@@ -628,9 +628,53 @@ static void zeros_are_data(void)
 	close(l);
 }
 
-int main(void)
+// executed is the program after executes.
+static int executed(const char *role)
 {
+	int fd = strcmp(role, "listener") ? STDIN_FILENO : accept(STDIN_FILENO, NULL, NULL);
+
+	CHECK(fd >= 0);
+	echo(fd);
+	CHECK(!is_rsocket(fd) == !strcmp(role, "connection"));
+	return close(fd);
+}
+
+// executes executes this program with a descriptor as its standard input.
+static void executes(int fd, char *role)
+{
+	char *words[] = {"executed", role, NULL};
+
+	CHECK(dup2(fd, STDIN_FILENO) == STDIN_FILENO && !close(fd));
+	execv("/proc/self/exe", words);
+	CHECK(!"execv");
+}
+
+// As inetd does: the client speaks first, and must not wait for an rsocket.
+static void executes_connection(int fd) { executes(fd, "connection"); }
+
+// A supervisor has made the listener of a server.
+static void executed_listener(void)
+{
+	int l = listener(0), fd;
+	pid_t server = fork();
+
+	CHECK(server >= 0);
+	if (!server)
+		executes(l, "listener");
+	close(l);
+	fd = dial();
+	talk(fd, "hello");
+	CHECK(is_rsocket(fd) && !shutdown(fd, SHUT_WR));
+	ended(server);
+	close(fd);
+}
+
+int main(int count, char **words)
+{
+	if (count > 1)
+		return executed(words[1]);
 	if (getenv("PLAIN_PEERS")) { // these do not wait
+		server_stays_tcp(executes_connection);
 		server_stays_tcp(without_engine);
 		server_stays_tcp(without_thread);
 		server_stays_tcp(shuts_down);
@@ -654,5 +698,6 @@ int main(void)
 	client_by_hand();
 	server_by_hand();
 	fork_meanwhile();
+	executed_listener();
 	return 0;
 }
