@@ -83,15 +83,15 @@ static void unmap(union address *a)
 	memcpy(&a->v4.sin_addr, &v6.sin6_addr.s6_addr[12], 4);
 }
 
-// ends reads the two addresses of a TCP connection. It returns 0 if there is no connection.
+// ends is read_names, with the addresses in the form in which an rsocket has them.
 static int ends(int tcp, union address *local, union address *peer)
 {
-	socklen_t n = sizeof *local, m = sizeof *peer;
+	struct names n;
 
-	memset(local, 0, sizeof *local);
-	memset(peer, 0, sizeof *peer);
-	if (NEXT(getsockname)(tcp, &local->any, &n) || NEXT(getpeername)(tcp, &peer->any, &m))
+	if (!read_names(tcp, &n))
 		return 0;
+	memcpy(local, &n.local, sizeof *local);
+	memcpy(peer, &n.peer, sizeof *peer);
 	unmap(local);
 	unmap(peer);
 	return 1;

@@ -171,16 +171,20 @@ void link_leave(struct slot *s)
 	pthread_mutex_unlock(&mu);
 }
 
+int read_names(int tcp, struct names *n)
+{
+	memset(n, 0, sizeof *n);
+	n->local_length = n->peer_length = sizeof n->local;
+	return !NEXT(getsockname)(tcp, (struct sockaddr *)&n->local, &n->local_length) &&
+	       !NEXT(getpeername)(tcp, (struct sockaddr *)&n->peer, &n->peer_length);
+}
+
 // names_of returns the addresses of a TCP connection; NULL without memory or connection. The caller frees them.
 static struct names *names_of(int tcp)
 {
-	struct names *n = calloc(1, sizeof *n);
+	struct names *n = malloc(sizeof *n);
 
-	if (!n)
-		return NULL;
-	n->local_length = n->peer_length = sizeof n->local;
-	if (!NEXT(getsockname)(tcp, (struct sockaddr *)&n->local, &n->local_length) &&
-	    !NEXT(getpeername)(tcp, (struct sockaddr *)&n->peer, &n->peer_length))
+	if (n && read_names(tcp, n))
 		return n;
 	free(n);
 	return NULL;

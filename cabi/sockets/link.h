@@ -32,6 +32,9 @@ struct link {
 RS_HIDDEN int handshake_active(int tcp);
 RS_HIDDEN int handshake_passive(int tcp);
 
+// read_names reads the addresses of a TCP connection. It returns 0 if there is no connection.
+RS_HIDDEN int read_names(int tcp, struct names *);
+
 // tell_plain tells the other end of a TCP connection that it stays TCP. told_plain reports whether the other end has told
 // that since the last call.
 RS_HIDDEN void tell_plain(int tcp);
