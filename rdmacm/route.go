@@ -51,7 +51,8 @@ const defaultHopLimit = 64
 // ResolveRoute finds the path to the peer (rdma_resolve_route); EventRouteResolved or EventRouteError reports the
 // result. timeout bounds the wait for the link address of the way, as in ResolveAddr, if the system has forgotten it
 // meanwhile; the status of the event is the same, or -EINVAL if the port cannot have the path MTU of SetPathMTU or does
-// not have the P_Key of the route. EINVAL before ResolveAddr has succeeded, and for a timeout that is not positive.
+// not have the P_Key of the route, -EMSGSIZE if the MTU of the route is less than a connection request needs. EINVAL
+// before ResolveAddr has succeeded, and for a timeout that is not positive.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const op = "resolve_route"
 	id.mu.Lock()
@@ -99,6 +100,15 @@ func (id *ID) onRoute(err error) {
 	id.push(&Event{Type: EventRouteResolved})
 }
 
+// messageLen is the length in bytes, IP header first, of a packet with a message of connection managers.
+func messageLen(peer netip.Addr) int {
+	ip, udp := 40, 8
+	if peer.Unmap().Is4() {
+		ip = 20
+	}
+	return ip + udp + wire.BTHLen + wire.DETHLen + wire.MADLen + wire.ICRCLen
+}
+
 // routeMTU is the path MTU to ask for: the one that the program has fixed, or the largest that the port and the
 // system's route allow. A router on the way that has told the system of a smaller MTU is part of the latter.
 //
@@ -108,16 +118,20 @@ func (id *ID) routeMTU(op string) (verbs.MTU, error) {
 	if err != nil {
 		return 0, err
 	}
+	room := 0
+	if id.dev.onInterface(id.sgid) {
+		room = lookup.RouteMTU(id.local.Addr(), id.remote.Addr().WithZone(id.zone))
+	}
+	if need := messageLen(id.remote.Addr()); room > 0 && room < need {
+		return 0, id.fail(op, syscall.EMSGSIZE, "the MTU of the route to %v is %d bytes: must be at least %d, which a "+
+			"connection request needs (ip link set dev INTERFACE mtu SIZE)", id.remote.Addr(), room, need)
+	}
 	if id.pathMTU > mtu {
 		return 0, id.fail(op, syscall.EINVAL, "path MTU %v: must be at most the port's active MTU %v", id.pathMTU, mtu)
 	}
 	if id.pathMTU != 0 {
 		return id.pathMTU, nil
 	}
-	if !id.dev.onInterface(id.sgid) {
-		return mtu, nil
-	}
-	room := lookup.RouteMTU(id.local.Addr(), id.remote.Addr().WithZone(id.zone))
 	for mtu > verbs.MTU256 && room > 0 && mtu.Bytes()+wire.RoCEv2Headers > room {
 		mtu--
 	}

@@ -41,6 +41,10 @@ var brokenSetups = []broken{
 		"no firewall drops UDP port 4791"),
 	nft("firewall out there", "b", "output", "udp dport 4791 drop", "no answer to a connection request",
 		"no firewall drops UDP port 4791"),
+	nft("long packets in there", "b", "input", "udp length > 1000 drop", "a firewall drops long ones"),
+	nft("long packets out here", "a", "output", "udp length > 1000 drop", "this host's firewall rejects UDP packets of ",
+		`"udp length > 1000 drop", which drops packets by their length`),
+	nft("a rate limit here", "a", "input", "meta l4proto udp limit rate over 900000/second drop", "a rate limit"),
 	{name: "MTU mismatch", do: "ip -n b link set v1b mtu 1500", mend: "ip -n b link set v1b mtu 9000",
 		want: []string{"pings of 150", "bytes pass in both directions, longer ones do not", "-m 1024"}},
 	// As an adapter that receives longer packets than its interface may send.
@@ -113,10 +117,26 @@ func TestDoctorNamesBrokenSetups(t *testing.T) {
 				h.sh("%s", c.mend)
 			}
 		}
+		h.smallMTU()
 		h.smallBuffers()
 		h.brokenByKernel()
 		h.brokenByProcesses()
 	})
+}
+
+// smallMTU: the interface cannot send a connection request. A client says so at once. IPv6 needs 1280 bytes, so that
+// its addresses are gone afterwards.
+func (h *hosts) smallMTU() {
+	h.Helper()
+	h.sh("ip -n a link set v1a mtu 280")
+	if out, status := h.run("a", "doctor"); status == 0 || !strings.Contains(out, "MTU of interface v1a is 280 bytes") {
+		h.Errorf("small MTU: status %d\n%s", status, out)
+	}
+	const want = "the MTU of the route to 10.9.0.2 is 280 bytes: must be at least 308"
+	if out, status := h.run("a", "rping", "-c", "-a", "10.9.0.2", "-C", "1"); status == 0 || !strings.Contains(out, want) {
+		h.Errorf("rping over a small MTU: status %d\n%s", status, out)
+	}
+	h.sh("ip -n a link set v1a mtu 9000")
 }
 
 // smallBuffers: the system's limit is the default of most distributions. Only a machine's first namespace can set it,

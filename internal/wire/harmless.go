@@ -16,3 +16,12 @@ func Harmless(src, dst netip.AddrPort) []byte {
 	NewFlow(src.Addr(), dst.Addr(), src.Port(), dst.Port()).Seal(b, 0)
 	return b
 }
+
+// HarmlessOf is Harmless with a packet of size bytes, or a little less: a datagram of UD to the same QPN. It serves to
+// find out whether long datagrams arrive too.
+func HarmlessOf(size int, src, dst netip.AddrPort) []byte {
+	b := make([]byte, max(size&^3, BTHLen+DETHLen+ICRCLen))
+	BTH(b).Put(UD|SendOnly, 0, 0xFFFF, MulticastQPN, 0, 0)
+	NewFlow(src.Addr(), dst.Addr(), src.Port(), dst.Port()).Seal(b, 0)
+	return b
+}

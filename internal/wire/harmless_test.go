@@ -27,3 +27,15 @@ func TestHarmless(t *testing.T) {
 		}
 	}
 }
+
+// A longer one is one packet of that length, with a correct ICRC.
+func TestHarmlessOf(t *testing.T) {
+	src, dst := netip.MustParseAddrPort("192.0.2.1:1234"), netip.MustParseAddrPort("192.0.2.2:4791")
+	for _, size := range []int{0, 24, 1000, 4120} {
+		b := wire.HarmlessOf(size, src, dst)
+		p, err := wire.Parse(b[:len(b)-wire.ICRCLen])
+		if err != nil || len(b) != max(size, 24) || p.BTH().DestQPN() != wire.MulticastQPN {
+			t.Errorf("%d: %d bytes, %v", size, len(b), err)
+		}
+	}
+}

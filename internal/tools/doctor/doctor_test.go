@@ -18,6 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/internal/tools/term"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
@@ -400,6 +401,14 @@ func TestFirewallRules(t *testing.T) {
 		{"a policy", "table inet f {\n\tchain i {\n\t\ttype filter hook input priority 0; policy drop;\n\t\ttcp dport " +
 			"22 accept\n\t}\n}\n",
 			note, "none names UDP port 4791", "nft insert rule inet f i udp dport 4791 accept"},
+		{"long packets", "table inet f {\n\tchain i {\n\t\tudp length > 1000 drop\n\t}\n}\n", bad, "by their length",
+			"accept UDP port 4791 before"},
+		{"long packets of the port", "table inet f {\n\tchain i {\n\t\tudp dport 4791 meta length > 1000 drop\n\t}\n}\n",
+			bad, "has the rule", "nft delete rule"},
+		{"a rate", "table inet f {\n\tchain i {\n\t\tmeta l4proto udp limit rate over 9/second drop\n\t}\n}\n", note,
+			"a rate limit", "accept UDP port 4791 before"},
+		{"a rate of the port", "table inet f {\n\tchain i {\n\t\tudp dport 4791 limit rate 9/second accept\n\t}\n}\n",
+			note, "a rate limit", "without a limit"},
 	} {
 		var r report
 		r.nftables(c.rules)
@@ -417,6 +426,61 @@ func TestFirewallRules(t *testing.T) {
 	r = report{}
 	r.iptables("*filter\n:INPUT DROP [0:0]\nCOMMIT\n")
 	finds(t, "iptables policy", &r, note, "chain INPUT drops", "iptables -I INPUT")
+	for rule, want := range map[string]string{
+		"-A INPUT -p udp -m length --length 1000:65535 -j DROP":                   "by their length",
+		"-A INPUT -p udp -m hashlimit --hashlimit-above 9/sec -j DROP":            "a rate limit",
+		"-A INPUT -p udp -m udp --dport 4791 -m limit --limit 9/sec -j ACCEPT":    "a rate limit",
+		"-A INPUT -p udp -m udp --dport 53 -m length --length 1000:65535 -j DROP": "",
+		"-A INPUT -p tcp -m length --length 1000:65535 -j DROP":                   "",
+		"-A INPUT -p udp -m length --length 1000:65535 -j ACCEPT":                 "",
+	} {
+		r = report{}
+		r.iptables("*filter\n:INPUT ACCEPT [0:0]\n" + rule + "\nCOMMIT\n")
+		if len(r.all) != min(1, len(want)) || want != "" && !strings.Contains(r.all[0].Found, want) {
+			t.Errorf("%s: %+v, want %q", rule, r.all, want)
+		}
+	}
+}
+
+// A closed port of the peer answers short packets and not long ones, or this host rejects long ones.
+func TestLongPackets(t *testing.T) {
+	const longer = 500
+	for _, c := range []struct {
+		name        string
+		roce        error // the result of a long packet to the RoCE port
+		short, long error // of packets to a closed port
+		found       string
+	}{
+		{"all pass", nil, syscall.ECONNREFUSED, syscall.ECONNREFUSED, ""},
+		{"the host does not answer", nil, nil, nil, ""},
+		{"long ones are dropped", nil, syscall.ECONNREFUSED, nil, "a firewall drops long ones"},
+		{"rejected here", syscall.EPERM, syscall.ECONNREFUSED, nil, "this host's firewall rejects UDP packets of 1104 bytes"},
+	} {
+		var r report
+		w := way{source: netip.MustParseAddr("192.0.2.1"), mtu: 1500, pathMTU: 1024}
+		r.long("peer x", &w, netip.MustParseAddr("192.0.2.2"), func(_ context.Context, src netip.Addr, dst netip.AddrPort,
+			p lookup.Probe) error {
+			switch size := len(p(netip.AddrPortFrom(src, 1), dst)); {
+			case dst.Port() == rocePort:
+				return c.roce
+			case size > longer:
+				return c.long
+			}
+			return c.short
+		})
+		if len(r.all) != min(1, len(c.found)) || c.found != "" && !strings.Contains(r.all[0].Found, c.found) {
+			t.Errorf("%s: %+v", c.name, r.all)
+		}
+	}
+}
+
+// An interface that cannot send a packet of the smallest path MTU.
+func TestSmallMTU(t *testing.T) {
+	var r report
+	if r.smallMTU("device x", "eth0", 336) || !r.smallMTU("device x", "eth0", 335) {
+		t.Errorf("%+v", r.all)
+	}
+	finds(t, "small", &r, bad, "interface eth0 is 335 bytes: must be at least 336", "mtu 1500")
 }
 
 func TestPath(t *testing.T) {

@@ -38,8 +38,33 @@ var (
 	namesPort = regexp.MustCompile(`\b4791\b`)
 	refuses   = regexp.MustCompile(`\b(drop|reject|DROP|REJECT)\b`)
 	accepts   = regexp.MustCompile(`\b(accept|ACCEPT)\b`)
+	rates     = regexp.MustCompile(`\blimit\b|-m hashlimit\b|\bquota\b`)
+	lengths   = regexp.MustCompile(`\blength\b`)
+	others    = regexp.MustCompile(`\b[ds]ports?\b|\b(tcp|icmp|icmpv6|sctp|dccp)\b`) // of rules that do not name the port
 	hooks     = regexp.MustCompile(`\bhook (\w+)\b.*?(policy (\w+))?;?\s*$`)
 )
+
+// partial reports a rule that does not name the port, or accepts it, and yet refuses some of its packets: long ones, or
+// those above a rate. It reports whether the rule is one.
+func (r *report) partial(where, rule string) bool {
+	refused := refuses.MatchString(rule)
+	switch named := namesPort.MatchString(rule); {
+	case named && accepts.MatchString(rule) && rates.MatchString(rule):
+		r.add(note, "firewall", fmt.Sprintf("%s has the rule %q: a rate limit, above which packets of RDMA may be lost",
+			where, rule), "accept UDP port 4791 without a limit")
+	case named || others.MatchString(rule) || !refused:
+		return false
+	case lengths.MatchString(rule):
+		r.add(bad, "firewall", fmt.Sprintf("%s has the rule %q, which drops packets by their length, of UDP port 4791 too",
+			where, rule), "accept UDP port 4791 before that rule")
+	case rates.MatchString(rule):
+		r.add(note, "firewall", fmt.Sprintf("%s has the rule %q: a rate limit, which may hold for UDP port 4791 too",
+			where, rule), "accept UDP port 4791 before that rule")
+	default:
+		return false
+	}
+	return true
+}
 
 // nftables finds the rules of "nft list ruleset" that refuse the port.
 func (r *report) nftables(text string) {
@@ -69,6 +94,9 @@ func (r *report) nftables(text string) {
 					chain))
 		case namesPort.MatchString(line) && accepts.MatchString(line):
 			opened = true
+			r.partial(fmt.Sprintf("nftables: chain %s %s", table, chain), strings.TrimSpace(line))
+		case chain != "" && !opened:
+			r.partial(fmt.Sprintf("nftables: chain %s %s", table, chain), strings.TrimSpace(line))
 		}
 	}
 }
@@ -89,7 +117,11 @@ func (r *report) iptables(text string) {
 			if refuses.MatchString(line) {
 				r.add(bad, "firewall", fmt.Sprintf("iptables: table %s has the rule %q", table, strings.TrimSpace(line)),
 					"iptables -t "+table+" -D "+strings.Join(f[1:], " "))
+			} else {
+				r.partial("iptables: table "+table, strings.TrimSpace(line))
 			}
+		case len(f) >= 2 && f[0] == "-A" && !opened[f[1]]:
+			r.partial("iptables: table "+table, strings.TrimSpace(line))
 		}
 	}
 	for _, chain := range []string{"INPUT", "OUTPUT"} {

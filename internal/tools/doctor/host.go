@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/user"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/tools/portrate"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -111,6 +113,9 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 			"ip addr add ADDRESS/LENGTH dev "+iface)
 		return
 	}
+	if ifi, err := net.InterfaceByName(iface); err == nil && !overTCP && r.smallMTU(what, iface, ifi.MTU) {
+		return
+	}
 	if err := take(); err != nil {
 		r.add(bad, what, err.Error(), portAdvice(err))
 		return
@@ -123,6 +128,17 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 		typ = "fewer, larger packets cost less; if the whole network can: ip link set dev " + iface + " mtu 4200"
 	}
 	r.add(l, what, found, typ)
+}
+
+// smallMTU reports an interface that cannot send the packets of any path MTU.
+func (r *report) smallMTU(what, iface string, mtu int) bool {
+	need := verbs.MTU256.Bytes() + wire.RoCEv2Headers
+	if mtu >= need {
+		return false
+	}
+	r.add(bad, what, fmt.Sprintf("the MTU of interface %s is %d bytes: must be at least %d, for the smallest path MTU, "+
+		"%d, and headers", iface, mtu, need, verbs.MTU256.Bytes()), "ip link set dev "+iface+" mtu 1500")
+	return true
 }
 
 // takePorts creates a QP, for which the device opens the sockets of all ports.

@@ -58,6 +58,7 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 		r.self(w.from)
 	}
 	r.path(what, &w, peer, echo)
+	r.long(what, &w, peer, lookup.Unreachable)
 }
 
 // route checks the system's route to the peer and looks for a device on it.
