@@ -117,6 +117,8 @@ func TestProgramsChangeTheirFolder(t *testing.T) {
 	}
 }
 
+func TestAThreadOfAForkedChildEnds(t *testing.T) { run(t, "forkexit.c") }
+
 func TestForkWhileAThreadLoadsTheEngine(t *testing.T) { run(t, "forkload.c") }
 
 func TestImportsAndRegionsByAttributes(t *testing.T) { run(t, "import.c") }

@@ -223,6 +223,9 @@ struct vrb_engine {
 	VERBENA_ENGINE(VERBENA_MEMBER)
 };
 
+// verbena_forked is for the child of a fork, whose thread must not enter the runtime of its parent when it ends.
+void verbena_forked(void);
+
 // verbena_engine returns the table; NULL for another ABI.
 const struct vrb_engine *verbena_engine(uint32_t abi);
 

@@ -24,6 +24,7 @@ unsigned int vb_generation = 1;
 static pthread_mutex_t load_mu = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int loaded;
 static void *library; // of the engine
+static void (*forked)(void); // its verbena_forked
 static const atomic_int *_Atomic owed; // acknowledgements that the engine holds
 
 const struct vrb_engine *vb_loaded(void)
@@ -35,6 +36,7 @@ const struct vrb_engine *vb_loaded(void)
 void vb_forget(void)
 {
 	if (atomic_load(&loaded)) {
+		forked();
 		vb_generation++;
 		vb_engine = NULL;
 		atomic_store(&owed, NULL);
@@ -171,7 +173,8 @@ static const struct vrb_engine *load(void)
 	}
 	entry get = (entry)dlsym(h, "verbena_engine");
 	const struct vrb_engine *engine = get ? get(VERBENA_ENGINE_ABI) : NULL;
-	if (!engine || engine->size != sizeof *engine) {
+	forked = (void (*)(void))dlsym(h, "verbena_forked");
+	if (!engine || !forked || engine->size != sizeof *engine) {
 		fprintf(stderr, "verbena: %s is of another version than libibverbs.so.1: make cabi\n", path);
 		return NULL;
 	}
