@@ -59,6 +59,8 @@ type captureFile struct {
 	file io.Writer
 	// +checklocks:mu
 	ifaces uint32 // interface descriptions written
+	// +checklocks:mu
+	failed bool // a write has failed, and the user knows
 }
 
 // startCapture starts a capture if the environment asks for one.
@@ -141,8 +143,9 @@ func (c *capture) stop() {
 		return
 	}
 	if err := file.Close(); err != nil {
-		fmt.Fprintf(os.Stderr, "verbena: %s: incomplete capture: %v\n", envPcap, err)
-	} else if n := file.Dropped(); n > 0 {
+		return // Write has reported it
+	}
+	if n := file.Dropped(); n > 0 {
 		fmt.Fprintf(os.Stderr,
 			"verbena: %s: incomplete capture: %d packets dropped because the file was written too slowly\n", envPcap, n)
 	}
@@ -160,7 +163,7 @@ func (c *captureFile) join(name, device string) (*pcap.Sink, error) {
 		if _, err := f.Write(pcap.AppendSection(nil)); err != nil {
 			return nil, err
 		}
-		c.name, c.file, c.ifaces = name, f, 0
+		c.name, c.file, c.ifaces, c.failed = name, f, 0, false
 	}
 	if _, err := c.file.Write(pcap.AppendInterface(nil, device, fmt.Sprintf("%s (%d)", filepath.Base(os.Args[0]),
 		os.Getpid()))); err != nil {
@@ -170,11 +173,16 @@ func (c *captureFile) join(name, device string) (*pcap.Sink, error) {
 	return pcap.NewSink(c, c.ifaces-1), nil
 }
 
-// Write writes blocks to the file.
+// Write writes blocks to the file. It reports the first error at once: many programs end without closing their devices.
 func (c *captureFile) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.file.Write(b)
+	n, err := c.file.Write(b)
+	if err != nil && !c.failed {
+		c.failed = true
+		fmt.Fprintf(os.Stderr, "verbena: %s: incomplete capture: %v\n", envPcap, err)
+	}
+	return n, err
 }
 
 // createCapture creates the file, empty. If another process writes to it, the process ID is added to the name.

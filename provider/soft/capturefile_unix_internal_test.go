@@ -77,16 +77,30 @@ func TestIncompleteCaptureIsReported(t *testing.T) {
 		io.Discard: "",
 		fullDisk{}: "verbena: VERBENA_PCAP: incomplete capture: no space left on device\n",
 	} {
-		sink := pcap.NewSink(file, 0)
-		tap := sink.Tap()
-		pkt := make([]byte, wire.BTHLen+4)
-		wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 17, 1, 0)
-		tap.From(17, 1024)
-		tap.Placed(&link.Path{Src: addrs("10.0.0.1")[0], Dst: addrs("10.0.0.2")[0]}, pkt, false)
-		tap.Sent()
-		c := capture{file: sink, streams: new(streams)}
-		if got := stderrOf(t, c.stop); got != want {
-			t.Errorf("%T: %q, want %q", file, got, want)
+		for what, end := range map[string]func(c *capture){
+			"closed": func(c *capture) { c.stop() },
+			"not closed": func(*capture) {
+				pcap.Flush()
+				pcap.Flush() // the error is reported once
+			},
+		} {
+			var sink *pcap.Sink
+			got := stderrOf(t, func() {
+				sink = pcap.NewSink(&captureFile{file: file}, 0)
+				tap := sink.Tap()
+				pkt := make([]byte, wire.BTHLen+4)
+				wire.BTH(pkt).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 17, 1, 0)
+				tap.From(17, 1024)
+				tap.Placed(&link.Path{Src: addrs("10.0.0.1")[0], Dst: addrs("10.0.0.2")[0]}, pkt, false)
+				tap.Sent()
+				end(&capture{file: sink, streams: new(streams)})
+			})
+			if what == "not closed" {
+				_ = sink.Close()
+			}
+			if got != want {
+				t.Errorf("%T, %s: %q, want %q", file, what, got, want)
+			}
 		}
 	}
 }

@@ -74,7 +74,7 @@ func groupID(name string) (int, error) {
 	}
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("--group %q: must be a group of this host, or its number: %w", name, err)
 	}
 	return strconv.Atoi(g.Gid)
 }
