@@ -79,6 +79,17 @@ func TestR_CFG_01_EachFile(t *testing.T) {
 	}
 }
 
+// TestR_CFG_01_NoPolling: a polling time of 0 is a value of its own, not a missing one.
+func TestR_CFG_01_NoPolling(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "polling_time"), []byte("0"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if d := readConfig(dir); d.DefaultPolling || d.Polling != 0 {
+		t.Errorf("default polling %v, %v", d.DefaultPolling, d.Polling)
+	}
+}
+
 // TestR_CFG_01_DefaultsOfSockets: the options of a socket are those of the files, in a process that begins with them.
 func TestR_CFG_01_DefaultsOfSockets(t *testing.T) {
 	const child = "VERBENA_TEST_PRINT_DEFAULTS"
