@@ -188,3 +188,16 @@ func TestUnreadableDatagramsCount(t *testing.T) {
 		t.Errorf("%d datagrams seen, %d malformed, %d packets; want 3, 2 and 1", v.seen, v.malformed, len(b.Packets))
 	}
 }
+
+// TestBadStraysAreCounted checks that requests for services that nobody has claimed are counted when they are damaged.
+func TestBadStraysAreCounted(t *testing.T) {
+	l := openShared(t, testPort(t), 1, lo4)
+	s := newRawSender(t, lo4, l.cfg.Port)
+	pkt := append(mad(host.AttrREQ, 0x1060001, 1, 0), make([]byte, wire.ICRCLen)...)
+	s.flow.Seal(pkt, 0)
+	pkt[len(pkt)-1] ^= 1
+	s.send(t, pkt)
+	if c := awaitCount(t, l.Ports()[0], 1); c.RxICRCErrors != 1 || c.RxPackets != 0 {
+		t.Errorf("counters %+v, want an ICRC error", c)
+	}
+}
