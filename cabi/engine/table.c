@@ -15,8 +15,8 @@ static const struct vrb_engine table = {
 
 const struct vrb_engine *verbena_engine(uint32_t abi) { return abi == VERBENA_ENGINE_ABI ? &table : NULL; }
 
-// x_cgo_bindm is of package runtime/cgo: it keeps the thread's goroutine, which the thread frees at its end. It is weak,
-// since cgo links the C files of each package without the others first.
+// x_cgo_bindm is of package runtime/cgo: it keeps what the thread frees at its end. It is weak, since cgo links the C
+// files of each package without the others first.
 extern void x_cgo_bindm(void *g) __attribute__((weak));
 
 void verbena_forked(void)

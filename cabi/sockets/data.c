@@ -50,8 +50,8 @@ static ssize_t take_all(int rs, struct msghdr *m, int flags)
 	return got;
 }
 
-// done returns the result of a call. If the call has succeeded errno is as before, although it was EAGAIN while the call
-// waited: programs that see the end of a stream read it too.
+// done returns the result of a call. If the call has succeeded errno is as before, although it was EAGAIN during the
+// wait: programs that see the end of a stream read it too.
 static ssize_t done(ssize_t n, int before)
 {
 	if (n >= 0)

@@ -132,8 +132,8 @@ static int tcp_connected(int tcp, int64_t end)
 static void explain_wait(void)
 {
 	if (getenv("VERBENA_EXPLAIN"))
-		dprintf(STDERR_FILENO, "verbena: %s: the server has said nothing for %d s, so the connection stays TCP: run the server "
-			"with --sockets and RDMAV_FORK_SAFE, or leave the client out by preload_config\n",
+		dprintf(STDERR_FILENO, "verbena: %s: the server has said nothing for %d s, so the connection stays TCP: run the "
+			"server with --sockets and RDMAV_FORK_SAFE, or leave the client out by preload_config\n",
 			program_invocation_short_name, wait_ms() / 1000);
 }
 
@@ -315,8 +315,8 @@ int handshake_passive(int tcp)
 	struct timespec until = {time(NULL) + left_until(end) / 1000, 0};
 	int rs = -1, told = 0;
 
-	// A client that has spoken or closed does not wait for the zeros, nor does one that another process, which was executed
-	// with the connection, has told or served.
+	// A client that has spoken or closed does not wait for the zeros, nor does one that another process, which was
+	// executed with the connection, has told or served.
 	if (heard(tcp) || has_sent(tcp) || !ends(tcp, &local, &peer))
 		return -1;
 	if (!pthread_mutex_timedlock(&turn, &until)) {
