@@ -16,12 +16,7 @@ import (
 // A listener on all devices takes connections over TCP again when its only iWARP device has gone and come back.
 func TestListenerOfAnIWARPDeviceThatComesBack(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "tcp=127.0.0.1")
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	ok := rdmacm.FatalOn(t)
 	list, err := driver.Streams()
 	ok(err)
 	dev := driver.NewDevice(list[0])

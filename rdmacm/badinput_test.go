@@ -45,12 +45,7 @@ type target struct {
 
 func newTarget(tb testing.TB, backlog int) *target {
 	tb.Helper()
-	ok := func(err error) {
-		tb.Helper()
-		if err != nil {
-			tb.Fatal(err)
-		}
-	}
+	ok := FatalOn(tb)
 	t := &target{tb: tb, h: memoryHost(tb)}
 	var err error
 	t.ch, err = t.h.CreateEventChannel()

@@ -172,12 +172,7 @@ func TestNewDeviceOfAStoppedProcess(t *testing.T) {
 	client := rdmacm.NewHost(linked(t, fabric, "b", addrB, unchanged))
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	ok := rdmacm.FatalOn(t)
 	l, err := rdmacm.Listen(ctx, ":7471", &rdmacm.Options{Host: h})
 	ok(err)
 	both := append(slices.Clone(devices), added)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -116,4 +117,14 @@ func (id *ID) PortIsClosed(ctx context.Context, peer netip.Addr) bool {
 	e := vigilEnds{id.local.Addr(), peer}
 	_, closed := id.dev.cm.closedPorts(ctx, map[vigilEnds]struct{}{e: {}})[e]
 	return closed
+}
+
+// FatalOn returns a function that ends the test if its argument is an error.
+func FatalOn(tb testing.TB) func(error) {
+	return func(err error) {
+		tb.Helper()
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
 }

@@ -44,12 +44,7 @@ func TestFloodOverTheNetwork(t *testing.T) {
 		t.Skip("other systems have one loopback address")
 	}
 	const backlog, rounds = 32, 300
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	ok := FatalOn(t)
 	device := func(i int) (*verbs.Device, netip.Addr) {
 		pid := os.Getpid()
 		addr := netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x80, byte(pid), byte(i + 61)})

@@ -19,12 +19,7 @@ func TestSilenceIsExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := NewHost(dev.Device)
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	ok := FatalOn(t)
 	ch, err := h.CreateEventChannel()
 	ok(err)
 	next := func() *Event {

@@ -16,12 +16,7 @@ import (
 func dialed(t *testing.T) (active, passive *ID, end func()) {
 	t.Helper()
 	fab := rdmatest.New(rdmatest.Config{RealTime: true})
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	ok := FatalOn(t)
 	var hosts []*Host
 	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
 		dev, err := fab.NewDevice(a.String(), a)

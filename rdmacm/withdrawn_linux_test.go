@@ -16,12 +16,7 @@ import (
 // A client over TCP that cuts the connection behind its request is no error of the listener.
 func TestAcceptAfterAClientHasCutItsRequest(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "tcp=127.0.0.1")
-	ok := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	ok := FatalOn(t)
 	list, err := driver.Streams()
 	ok(err)
 	h := NewHost(driver.NewDevice(list[0]))

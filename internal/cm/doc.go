@@ -69,5 +69,5 @@
 // timer.go repetition, attrs.go the attributes of the QP, machine.go communication IDs and PSNs.
 //
 // The sources are IBTA volume 1 chapter 12 and annexes A11 and A17, and what Linux does on the wire. The package
-// imports internal/secret, internal/wire, internal/wire/cmmsg and internal/link (for its Path).
+// imports internal/{board,secret,wire}, internal/wire/cmmsg and internal/link (for its Path).
 package cm

@@ -3,8 +3,8 @@
 //
 // A packet here is the bytes from the BTH to the pad bytes. The link owns the invariant CRC, which covers the IP
 // and UDP headers: Send seals each packet, Recv drops and counts packets with a wrong one. The links are in
-// packages below this one (udp, mem, shm); decorators (fault) wrap any of them. The package imports the standard
-// library and internal/wire.
+// packages below this one (udp, mem, shm); decorators (fault) wrap any of them. The package imports
+// internal/{board,wire} and the standard library.
 package link
 
 import (

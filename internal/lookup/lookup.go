@@ -1,5 +1,5 @@
 // Package lookup resolves hosts for packages and tools that accept a name or an address, and asks the system for the
-// MTU of a route. It imports the standard library and golang.org/x/sys only.
+// MTU of a route. It imports internal/errqueue, the standard library and golang.org/x/sys.
 package lookup
 
 import (

@@ -28,6 +28,15 @@ const Port = 4791
 // fits if its payload and these do (Linux: RXE_MAX_HDR_LENGTH).
 const RoCEv2Headers = 80
 
+// FittingMTU returns the largest path MTU of 256, 512 and so on up to most whose packets fit in room, the MTU of an
+// interface or a route, all in bytes; 256 also where that does not fit.
+func FittingMTU(most, room int) int {
+	for most > 256 && most+RoCEv2Headers > room {
+		most /= 2
+	}
+	return most
+}
+
 // Well-known numbers.
 const (
 	MulticastQPN = 0xFFFFFF   // the destination QPN of multicast packets

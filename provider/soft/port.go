@@ -122,11 +122,7 @@ func (s *spec) netInterface() (*net.Interface, error) {
 
 // activeMTU returns the largest path MTU whose packets fit the interface's MTU.
 func (p *portInfo) activeMTU() verbs.MTU {
-	m := verbs.MTU4096
-	for m > verbs.MTU256 && m.Bytes()+wire.RoCEv2Headers > p.mtu {
-		m--
-	}
-	return m
+	return verbs.MTUOf(wire.FittingMTU(verbs.MTU4096.Bytes(), p.mtu))
 }
 
 // attr returns the port's attributes.

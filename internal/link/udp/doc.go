@@ -13,8 +13,8 @@
 // On the loopback interface the kernel need not copy GSO runs of bulk data (Port.Lend): the receiver reads the pages
 // of the sender.
 //
-// The package owns its sockets and nothing else. It imports internal/link, internal/host, internal/wire,
-// internal/fdset and golang.org/x/sys.
+// The package owns its sockets and nothing else. It imports
+// internal/{board,errqueue,fdset,host,link,printable,wire} and golang.org/x/sys.
 //
 // In the environment, VERBENA_UDP_GSO=0 and VERBENA_UDP_GRO=0 disable GSO runs, as Config.NoGSO and Config.NoGRO do.
 // VERBENA_UDP_LEND=0 disables lent pages, as Config.NoLend does. VERBENA_UDP=plain selects the plain form on Linux

@@ -7,7 +7,6 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -22,22 +21,6 @@ func TestExportedSymbolsHaveComments(t *testing.T) {
 	for _, dir := range public {
 		for _, missing := range undocumented(t, filepath.Join("../../..", dir)) {
 			t.Errorf("%s: no comment on %s", dir, missing)
-		}
-	}
-}
-
-// The package comment names the packages of this project that it imports.
-func TestPackagesSayWhatTheyImport(t *testing.T) {
-	const module = "github.com/verbena-rdma/verbena/"
-	for _, dir := range public[:len(public)-1] { // provider/soft imports nearly everything
-		p := parse(t, filepath.Join("../../..", dir))
-		words := strings.FieldsFunc(p.Doc, func(r rune) bool {
-			return strings.ContainsRune(" \n,.;", r)
-		})
-		for _, path := range p.Imports {
-			if name, ours := strings.CutPrefix(path, module); ours && !slices.Contains(words, name) {
-				t.Errorf("%s: the package comment does not name the import %s", dir, name)
-			}
 		}
 	}
 }

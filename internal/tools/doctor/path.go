@@ -71,11 +71,7 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 
 // fitting is the largest path MTU for an IP MTU; 256 also where that does not fit.
 func fitting(ip int) verbs.MTU {
-	m := verbs.MTU4096
-	for m > verbs.MTU256 && m.Bytes()+wire.RoCEv2Headers > ip {
-		m--
-	}
-	return m
+	return verbs.MTUOf(wire.FittingMTU(verbs.MTU4096.Bytes(), ip))
 }
 
 // zone is the index of the interface that a link-local address names; 0 without one.

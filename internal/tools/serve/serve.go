@@ -1,6 +1,7 @@
 // Package serve is "verbena serve": it lets several users of a host share the devices. It opens their
 // sockets, gives up root's rights, and hands out sockets to processes, which do not trust each other; see
-// docs/operations.md. It imports verbs, internal/{host,wire}, internal/link/udp and internal/tools/tool.
+// docs/operations.md. It imports verbs, internal/{cm,host,wire}, internal/link/udp and
+// internal/tools/tool.
 package serve
 
 import (
