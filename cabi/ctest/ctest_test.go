@@ -172,6 +172,8 @@ func TestConnections(t *testing.T) {
 	run(t, "cm.c", "-Wl,--allow-shlib-undefined", ours, "-lrdmacm")
 }
 
+func TestDisconnectMovesTheQPFirst(t *testing.T) { run(t, "disconnect.c", "-lrdmacm") }
+
 // The first call of each run loads the engine, or opens the device.
 func TestCallsThatSucceedLeaveErrno(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.9.3")

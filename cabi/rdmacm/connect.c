@@ -98,12 +98,14 @@ int rdma_notify(struct rdma_cm_id *o, enum ibv_event_type event)
 int rdma_disconnect(struct rdma_cm_id *o)
 {
 	struct cm_id *id = CM_ID(o);
-	int e = CM_CALL(id, disconnect);
 
+	// Before the peer learns of it: the QP first sends the acknowledgements of what the program has received. An iWARP
+	// QP still sends what is posted.
+	if (!cm_streams(id))
+		cm_fail_qp(id);
+	int e = CM_CALL(id, disconnect);
 	if (e)
 		return cm_result(e);
-	if (!cm_streams(id)) // else what is posted is still sent
-		cm_fail_qp(id);
 	return id->over ? 0 : cm_complete(id);
 }
 

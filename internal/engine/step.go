@@ -74,6 +74,7 @@ func (s *shard) receive() int {
 // as they come, so a program expects the completions of what the peer has acknowledged or sent before.
 func (s *shard) takeArrived() {
 	s.rx.Now, s.rx.All = s.now, true
+	s.inbox.drain(s) // what another shard's port has received for this one
 	for range arrivedBatches {
 		if s.receive() == 0 {
 			break

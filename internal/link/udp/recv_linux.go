@@ -97,7 +97,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	woken := p.woken.Load() && p.woken.Swap(false)
 	if len(p.rx) == 1 {
 		p.recvFrom(&p.rx[0], b, m, 0)
-	} else if p.direct >= 0 && !woken && p.turn%p.scans != 0 && !p.gsiMore {
+	} else if p.direct >= 0 && !woken && !b.All && p.turn%p.scans != 0 && !p.gsiMore {
 		p.recvFrom(&p.rx[p.direct], b, m, 0)
 	} else if len(p.rx) > 1 {
 		slot := 0

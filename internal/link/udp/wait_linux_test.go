@@ -209,3 +209,19 @@ func TestSocketsAreReadDirectly(t *testing.T) {
 		}
 	}
 }
+
+// With All a Recv looks at every socket, also at those whose turn has not come.
+func TestAllSocketsAreRead(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
+	p := l.Ports()[0].(*port)
+	tx := link.NewTxBatch(1, 100)
+	rx := link.RxBatch{All: true}
+	for n := range 3 * someTurns {
+		a := []netip.Addr{lo4, lo4b}[n%2]
+		fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 1, 32), 1, 1)
+		p.Send(tx)
+		if p.Recv(&rx) != 1 || rx.Packets[0].Dst != a {
+			t.Fatalf("packet %d, for %v, was not received at once", n, a)
+		}
+	}
+}
