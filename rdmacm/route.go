@@ -122,7 +122,7 @@ func (id *ID) routeMTU(op string) (verbs.MTU, error) {
 	if id.dev.onInterface(id.sgid) {
 		room = lookup.RouteMTU(id.local.Addr(), id.remote.Addr().WithZone(id.zone))
 	}
-	if need := messageLen(id.remote.Addr()); room > 0 && room < need {
+	if need := messageLen(id.remote.Addr()); !id.dev.streams && room > 0 && room < need {
 		return 0, id.fail(op, syscall.EMSGSIZE, "the MTU of the route to %v is %d bytes: must be at least %d, which a "+
 			"connection request needs (ip link set dev INTERFACE mtu SIZE)", id.remote.Addr(), room, need)
 	}
@@ -132,8 +132,8 @@ func (id *ID) routeMTU(op string) (verbs.MTU, error) {
 	if id.pathMTU != 0 {
 		return id.pathMTU, nil
 	}
-	for mtu > verbs.MTU256 && room > 0 && mtu.Bytes()+wire.RoCEv2Headers > room {
-		mtu--
+	if room > 0 {
+		mtu = verbs.MTUOf(wire.FittingMTU(mtu.Bytes(), room))
 	}
 	return mtu, nil
 }

@@ -136,7 +136,31 @@ func (h *hosts) smallMTU() {
 	if out, status := h.run("a", "rping", "-c", "-a", "10.9.0.2", "-C", "1"); status == 0 || !strings.Contains(out, want) {
 		h.Errorf("rping over a small MTU: status %d\n%s", status, out)
 	}
+	h.iwarpPing()
 	h.sh("ip -n a link set v1a mtu 9000")
+}
+
+// iwarpPing pings from host a to host b by iWARP.
+func (h *hosts) iwarpPing() {
+	h.Helper()
+	server, said := h.command("b", "rping", "-s", "-C", "1")
+	client, out := h.command("a", "rping", "-c", "-a", "10.9.0.2", "-C", "1")
+	for _, cmd := range []*exec.Cmd{server, client} {
+		cmd.Env = append(cmd.Env, "VERBENA_TRANSPORT=iwarp")
+	}
+	if err := server.Start(); err != nil {
+		h.Fatal(err)
+	}
+	h.until("rping listens on host b", func() bool {
+		list, _ := h.run("b", "rdma", "resource", "show", "cm_id")
+		return strings.Contains(list, " state LISTEN ")
+	})
+	if err := client.Run(); err != nil {
+		h.Errorf("rping by iWARP: %v\n%s", err, out)
+	}
+	if err := server.Wait(); err != nil {
+		h.Errorf("rping -s by iWARP: %v\n%s", err, said)
+	}
 }
 
 // smallBuffers: the system's limit is the default of most distributions. Only a machine's first namespace can set it,

@@ -82,6 +82,7 @@ func testNoWakeUpsWhilePolling(t *testing.T, addrs []netip.Addr) {
 			a := addrs[i%len(addrs)]
 			fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 1, 32), 1, 1)
 			p.Send(tx)
+			hasArrived(t, p)
 			if readable() {
 				n++
 			}
@@ -170,6 +171,25 @@ func TestWaiterWithoutDescriptors(t *testing.T) {
 	within(t, "a wake", 0, 20*time.Second, func() { w.wait(time.Minute) })
 }
 
+// hasArrived waits until a socket of the port has a packet: on a busy machine the kernel may deliver it after Send.
+func hasArrived(t *testing.T, p *port) {
+	t.Helper()
+	fds := make([]unix.PollFd, 0, len(p.rx))
+	for i := range p.rx {
+		fds = append(fds, unix.PollFd{Fd: int32(p.rx[i].fd), Events: unix.POLLIN})
+	}
+	for {
+		n, err := unix.Poll(fds, 20_000)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if n < 1 || err != nil {
+			t.Fatalf("no packet within 20 s: %v", err)
+		}
+		return
+	}
+}
+
 // Of several sockets the one that had packets last is read without epoll_wait, and the others every someTurns turns or
 // after a Wait.
 func TestSocketsAreReadDirectly(t *testing.T) {
@@ -180,6 +200,7 @@ func TestSocketsAreReadDirectly(t *testing.T) {
 	send := func(a netip.Addr) {
 		fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 1, 32), 1, 1)
 		p.Send(tx)
+		hasArrived(t, p)
 	}
 	turns := func() int {
 		for n := 1; ; n++ {
@@ -220,6 +241,7 @@ func TestAllSocketsAreRead(t *testing.T) {
 		a := []netip.Addr{lo4, lo4b}[n%2]
 		fill(tx.Alloc(&link.Path{Src: a, Dst: a}, 1, 32), 1, 1)
 		p.Send(tx)
+		hasArrived(t, p)
 		if p.Recv(&rx) != 1 || rx.Packets[0].Dst != a {
 			t.Fatalf("packet %d, for %v, was not received at once", n, a)
 		}
