@@ -151,10 +151,7 @@ func (h *hosts) iwarpPing() {
 	if err := server.Start(); err != nil {
 		h.Fatal(err)
 	}
-	h.until("rping listens on host b", func() bool {
-		list, _ := h.run("b", "rdma", "resource", "show", "cm_id")
-		return strings.Contains(list, " state LISTEN ")
-	})
+	h.listens("b", "rping")
 	if err := client.Run(); err != nil {
 		h.Errorf("rping by iWARP: %v\n%s", err, out)
 	}

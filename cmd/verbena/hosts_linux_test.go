@@ -162,11 +162,17 @@ func (h *hosts) begin(host string, args ...string) (cmd *exec.Cmd, out *bytes.Bu
 		h.Fatal(err)
 	}
 	h.await(host, true)
-	h.until(args[0]+" listens on host "+host, func() bool {
+	h.listens(host, args[0])
+	return cmd, out
+}
+
+// listens waits until a tool listens on a host.
+func (h *hosts) listens(host, tool string) {
+	h.Helper()
+	h.until(tool+" listens on host "+host, func() bool {
 		list, _ := h.run(host, "rdma", "resource", "show", "cm_id")
 		return strings.Contains(list, " state LISTEN ")
 	})
-	return cmd, out
 }
 
 // until waits for a condition.

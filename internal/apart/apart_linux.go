@@ -1,5 +1,5 @@
-// Package apart runs a test in a user and network namespace of its own, in which it is root. It is for tests and needs
-// no privilege. It imports the standard library.
+// Package apart runs a test in a user and network namespace of its own, in which it is root and for which it needs no
+// privilege, and programs as another user. It is for tests. It imports the standard library and golang.org/x/sys.
 package apart
 
 import (

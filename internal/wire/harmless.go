@@ -10,18 +10,17 @@ import "net/netip"
 //
 // src and dst are the addresses and UDP ports of the datagram, and both IPv4 or both IPv6. The ICRC of an IPv4 packet
 // is that of identification 0.
-func Harmless(src, dst netip.AddrPort) []byte {
-	b := make([]byte, BTHLen+AETHLen+ICRCLen)
-	BTH(b).Put(Ack, 0, 0xFFFF, MulticastQPN, 0, 0)
-	NewFlow(src.Addr(), dst.Addr(), src.Port(), dst.Port()).Seal(b, 0)
-	return b
-}
+func Harmless(src, dst netip.AddrPort) []byte { return harmless(Ack, BTHLen+AETHLen+ICRCLen, src, dst) }
 
 // HarmlessOf is Harmless with a packet of size bytes, or a little less: a datagram of UD to the same QPN. It serves to
 // find out whether long datagrams arrive too.
 func HarmlessOf(size int, src, dst netip.AddrPort) []byte {
-	b := make([]byte, max(size&^3, BTHLen+DETHLen+ICRCLen))
-	BTH(b).Put(UD|SendOnly, 0, 0xFFFF, MulticastQPN, 0, 0)
+	return harmless(UD|SendOnly, max(size&^3, BTHLen+DETHLen+ICRCLen), src, dst)
+}
+
+func harmless(op Opcode, size int, src, dst netip.AddrPort) []byte {
+	b := make([]byte, size)
+	BTH(b).Put(op, 0, DefaultPKey, MulticastQPN, 0, 0)
 	NewFlow(src.Addr(), dst.Addr(), src.Port(), dst.Port()).Seal(b, 0)
 	return b
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/provider/hw"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -62,7 +63,7 @@ func newParty(t *testing.T) *party {
 // deviceAddrs are the addresses of the test's device, of both families.
 func deviceAddrs(t *testing.T) []netip.Addr {
 	t.Helper()
-	if os.Getenv("VERBENA_TEST_OWN") != "" {
+	if os.Getenv(hw.TestOwn) != "" {
 		t.Skip("a software device has no connection manager of the kernel")
 	}
 	vctx := opened(t)

@@ -4,8 +4,8 @@ package hw
 
 import "os"
 
-// testOwn is the environment variable that permits Verbena's own library, with which the tests are ones of the C
+// TestOwn is the environment variable that permits Verbena's own library, with which the tests are ones of the C
 // libraries. The device is then one of the software device.
-const testOwn = "VERBENA_TEST_OWN"
+const TestOwn = "VERBENA_TEST_OWN"
 
-func init() { allowOwn = os.Getenv(testOwn) != "" }
+func init() { allowOwn = os.Getenv(TestOwn) != "" }

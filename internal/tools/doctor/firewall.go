@@ -45,25 +45,21 @@ var (
 )
 
 // partial reports a rule that does not name the port, or accepts it, and yet refuses some of its packets: long ones, or
-// those above a rate. It reports whether the rule is one.
-func (r *report) partial(where, rule string) bool {
-	refused := refuses.MatchString(rule)
+// those above a rate.
+func (r *report) partial(where, rule string) {
+	rule = strings.TrimSpace(rule)
 	switch named := namesPort.MatchString(rule); {
 	case named && accepts.MatchString(rule) && rates.MatchString(rule):
 		r.add(note, "firewall", fmt.Sprintf("%s has the rule %q: a rate limit, above which packets of RDMA may be lost",
 			where, rule), "accept UDP port 4791 without a limit")
-	case named || others.MatchString(rule) || !refused:
-		return false
+	case named || others.MatchString(rule) || !refuses.MatchString(rule):
 	case lengths.MatchString(rule):
 		r.add(bad, "firewall", fmt.Sprintf("%s has the rule %q, which drops packets by their length, of UDP port 4791 too",
 			where, rule), "accept UDP port 4791 before that rule")
 	case rates.MatchString(rule):
 		r.add(note, "firewall", fmt.Sprintf("%s has the rule %q: a rate limit, which may hold for UDP port 4791 too",
 			where, rule), "accept UDP port 4791 before that rule")
-	default:
-		return false
 	}
-	return true
 }
 
 // nftables finds the rules of "nft list ruleset" that refuse the port.
@@ -94,9 +90,9 @@ func (r *report) nftables(text string) {
 					chain))
 		case namesPort.MatchString(line) && accepts.MatchString(line):
 			opened = true
-			r.partial(fmt.Sprintf("nftables: chain %s %s", table, chain), strings.TrimSpace(line))
+			r.partial(fmt.Sprintf("nftables: chain %s %s", table, chain), line)
 		case chain != "" && !opened:
-			r.partial(fmt.Sprintf("nftables: chain %s %s", table, chain), strings.TrimSpace(line))
+			r.partial(fmt.Sprintf("nftables: chain %s %s", table, chain), line)
 		}
 	}
 }
@@ -118,10 +114,10 @@ func (r *report) iptables(text string) {
 				r.add(bad, "firewall", fmt.Sprintf("iptables: table %s has the rule %q", table, strings.TrimSpace(line)),
 					"iptables -t "+table+" -D "+strings.Join(f[1:], " "))
 			} else {
-				r.partial("iptables: table "+table, strings.TrimSpace(line))
+				r.partial("iptables: table "+table, line)
 			}
 		case len(f) >= 2 && f[0] == "-A" && !opened[f[1]]:
-			r.partial("iptables: table "+table, strings.TrimSpace(line))
+			r.partial("iptables: table "+table, line)
 		}
 	}
 	for _, chain := range []string{"INPUT", "OUTPUT"} {
