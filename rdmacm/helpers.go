@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sync"
 	"syscall"
 	"time"
 	"unsafe"
@@ -161,8 +160,9 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 }
 
 // GetSendComp waits for a completion of the ID's sends (rdma_get_send_comp). The CQ of the sends must have a channel,
-// as those of CreateQP have, else EINVAL. A failed request is no error here: WC.Err has it. When ctx is done the error
-// wraps ctx's. When the connection of a synchronous ID has ended, and all completions were returned, the error is
+// as those of CreateQP have, else EINVAL; GetSendComp does not take its events. At a CQ that serves more than the sends
+// of one ID, the completion may be another's. A failed request is no error here: WC.Err has it. When ctx is done the
+// error wraps ctx's. When the connection of a synchronous ID has ended, and all completions were returned, the error is
 // ENOTCONN and io.EOF; the C function waits until the retries of the requests end, or for ever. Disconnect then flushes
 // the requests that are left. ETIMEDOUT, not io.EOF, if the peer does not answer keep-alive (SetKeepAlive); EIO if the
 // QP has gone to ERR by itself, because of a bad request of the peer for example: an event of the context says why too.
@@ -248,57 +248,13 @@ func (id *ID) errOver(op string) error {
 	return e
 }
 
-// turn is the right to wait for the events of a CQ. An event goes to one goroutine and stands for any number of
-// completions, so that others that wait for events may find none for theirs.
-type turn struct {
-	once sync.Once
-	free chan struct{} // has a token while nobody has the turn
-}
-
-// take waits for the turn until ctx is done.
-func (t *turn) take(ctx context.Context) error {
-	t.once.Do(func() {
-		t.free = make(chan struct{}, 1)
-		t.give()
-	})
-	select {
-	case <-t.free:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (t *turn) give() { t.free <- struct{}{} }
-
-// comp polls, arms the CQ, polls again as a completion may have come before, and waits.
-func (id *ID) comp(ctx context.Context, op string, cq *verbs.CQ) (wc verbs.WC, err error) {
+// comp waits for a completion. It does so without the events of the CQ's channel, as one event may stand for several
+// completions, and other goroutines may wait at the same CQ: for the other direction, or for another ID.
+func (id *ID) comp(ctx context.Context, op string, cq *verbs.CQ) (verbs.WC, error) {
 	if cq == nil || cq.Channel() == nil {
-		return wc, id.lacking(op, "the ID has no CQ with a channel for that")
+		return verbs.WC{}, id.lacking(op, "the ID has no CQ with a channel for that")
 	}
 	var wcs [1]verbs.WC
-	if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
-		return wcs[0], err
-	}
-	turn := &id.turns[1]
-	if op == opSendComp {
-		turn = &id.turns[0]
-	}
-	if err := turn.take(ctx); err != nil {
-		return wc, id.waitError(op, err)
-	}
-	defer turn.give()
-	for {
-		if err := cq.ReqNotify(false); err != nil {
-			return wc, err
-		}
-		if n, err := cq.Poll(wcs[:]); n > 0 || err != nil {
-			return wcs[0], err
-		}
-		got, err := cq.Channel().GetEvent(ctx)
-		if err != nil {
-			return wc, id.waitError(op, err)
-		}
-		got.AckEvents(1)
-	}
+	_, err := cq.Wait(ctx, wcs[:])
+	return wcs[0], id.waitError(op, err)
 }

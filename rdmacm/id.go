@@ -22,7 +22,6 @@ type ID struct {
 	ps     PortSpace
 	qpType verbs.QPType // set before the ID is in use
 	acks   acks
-	turns  [2]turn // of the waits for completions of sends, and of receives
 
 	mu sync.Mutex // its place in the order of locks: manager.go
 	// +checklocks:mu

@@ -2,8 +2,10 @@ package rdmacm_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -75,5 +77,52 @@ func TestCloseEndsWaitsAtTheProgramsCQ(t *testing.T) {
 		}
 		w.ok(cq.Close())
 		w.ok(ch.Close())
+	})
+}
+
+// Two waits at one CQ of the program, by GetSendComp and GetRecvComp, each get a completion: an event stands for any
+// number of completions, and goes to one wait.
+func TestWaitsAtASharedCQ(t *testing.T) {
+	in(t, func(w *world) {
+		l := w.listen(at(addrB, port), 0)
+		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
+		w.ok(c.CreateQP(nil, qpInit()))
+		w.ok(c.Connect(bg, nil))
+		request := w.next(l.ch, rdmacm.EventConnectRequest)
+		s := &end{request.ID, w, l.ch}
+		ch := must(s.Verbs().CreateCompChannel())(w)
+		cq := must(s.Verbs().CreateCQ(4, &verbs.CQOptions{Channel: ch}))(w)
+		init := qpInit()
+		init.SendCQ, init.RecvCQ = cq, cq
+		w.ok(s.CreateQP(nil, init))
+		w.ok(s.Accept(bg, nil))
+		w.ok(request.Ack())
+		c.expect(rdmacm.EventEstablished)
+		s.expect(rdmacm.EventEstablished)
+		mr := must(s.RegMsgs(make([]byte, 16)))(w)
+		for i := range uint64(2) {
+			w.ok(s.PostRecv(i, mr.Bytes()[8*i:8*i+8], mr))
+		}
+		soon, cancel := context.WithTimeout(bg, time.Minute)
+		defer cancel()
+		got := make(chan error)
+		for _, wait := range []func(context.Context) (verbs.WC, error){s.GetRecvComp, s.GetSendComp} {
+			go func() {
+				wc, err := wait(soon)
+				got <- errors.Join(err, wc.Err())
+			}()
+		}
+		synctest.Wait()
+		wr := verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendInline, Inline: []byte("hello")}
+		w.ok(c.QP().PostSend(wr, wr)) // in one step, so that there is one event
+		for range 2 {
+			w.ok(<-got)
+		}
+		w.ok(mr.Close())
+		s.closeID()
+		w.ok(cq.Close())
+		w.ok(ch.Close())
+		c.close()
+		l.close()
 	})
 }
