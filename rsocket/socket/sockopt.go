@@ -91,7 +91,7 @@ var keepIdle = sync.OnceValue(func() int {
 type option struct{ level, name int }
 
 // SetOptionInt sets an option that is a number (rsetsockopt). ENOTSUP for an unknown option; EINVAL for a bad value,
-// or if the option must be set before the connection is made.
+// or if the option must be set before the connection is made. A failure changes nothing.
 func (s *Socket) SetOptionInt(level, name, value int) error {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], uint32(value))
@@ -139,15 +139,19 @@ func (s *Socket) SetOption(level, name int, value []byte) error {
 	}
 	switch o {
 	case option{IPProtoIPv6, IPv6V6Only}:
+		if s.id != nil {
+			if err := s.id.SetAFOnly(v != 0); err != nil {
+				return err
+			}
+		}
 		s.o.v6only = v != 0
-		if s.id != nil {
-			return s.id.SetAFOnly(v != 0)
-		}
 	case option{IPProtoIP, IPTOS}:
-		s.o.tos = uint8(v)
 		if s.id != nil {
-			return s.id.SetTOS(uint8(v))
+			if err := s.id.SetTOS(uint8(v)); err != nil {
+				return err
+			}
 		}
+		s.o.tos = uint8(v)
 	default:
 		return s.badOption(syscall.ENOTSUP, o, "is not known")
 	}
@@ -175,10 +179,12 @@ func (s *Socket) setSocket(o option, v int) error {
 	case SoSndBuf:
 		setBuffer(&s.o.SendBuf, v, sock.MinSendBuf)
 	case SoReuseAddr:
-		s.o.reuse = v != 0
 		if s.id != nil {
-			return s.id.SetReuseAddr(v != 0)
+			if err := s.id.SetReuseAddr(v != 0); err != nil {
+				return err
+			}
 		}
+		s.o.reuse = v != 0
 	default:
 		return s.badOption(syscall.ENOTSUP, o, "is not known")
 	}

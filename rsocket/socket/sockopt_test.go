@@ -157,6 +157,21 @@ func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
 	})
 }
 
+// An option that cannot be changed any more keeps its value.
+func TestRefusedOptionsKeepTheirValue(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l, _ := p.server()
+		for _, o := range []struct{ level, name int }{{socket.SolSocket, socket.SoReuseAddr},
+			{socket.IPProtoIPv6, socket.IPv6V6Only}} {
+			p.errno("of a listener", l.SetOptionInt(o.level, o.name, 1), syscall.EINVAL)
+			if got := must(l.OptionInt(o.level, o.name))(p); got != 0 {
+				t.Errorf("option %d of %#x is %d, want 0", o.name, o.level, got)
+			}
+		}
+		p.closeSockets(l)
+	})
+}
+
 // SO_REUSEADDR, IPV6_V6ONLY and IP_TOS have their effects on addresses, ports and packets.
 func TestR_OPT_01_04_05_AddressesAndTypeOfService(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
