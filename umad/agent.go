@@ -100,11 +100,14 @@ func (a *Agent) TID() uint64 {
 	return uint64(a.num)<<32 | uint64(a.tids.Next())
 }
 
-// Send sends a copy of one datagram (umad_send), which may be lost. EINVAL if mad is not of Size bytes, or a field of
-// to is out of its range. EADDRNOTAVAIL if to.Local is not an address of the device. ENOBUFS if the send queue stays
-// full. ErrClosed after Close.
+// Send sends a copy of one datagram (umad_send), which may be lost. EINVAL if mad is not of Size bytes, to is nil, or a
+// field of to is out of its range. EADDRNOTAVAIL if to.Local is not an address of the device. ENOBUFS if the send queue
+// stays full. ErrClosed after Close.
 func (a *Agent) Send(to *Address, mad MAD) error {
-	if len(mad) != Size {
+	switch {
+	case to == nil:
+		return fail(syscall.EINVAL, "send: the address is nil")
+	case len(mad) != Size:
 		return fail(syscall.EINVAL, "send: %d bytes: must be %d", len(mad), Size)
 	}
 	select {
@@ -128,7 +131,10 @@ func (a *Agent) Flush() { a.port.share.sender.flush() }
 // with the response bit, and those of Send except ENOBUFS.
 func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time.Duration, retries int) (*Received,
 	error) {
-	if len(request) != Size || request.IsResponse() {
+	switch {
+	case to == nil:
+		return nil, fail(syscall.EINVAL, "call: the address is nil")
+	case len(request) != Size || request.IsResponse():
 		return nil, fail(syscall.EINVAL, "call: must be a request of %d bytes", Size)
 	}
 	h := request.Header()

@@ -25,6 +25,7 @@ type sender struct {
 	qp  *verbs.QP
 
 	mu      sync.Mutex
+	closed  bool
 	handles map[Address]*verbs.AH
 	old     []*verbs.AH // possibly in use by sends up to number oldest
 	oldest  uint64
@@ -42,6 +43,7 @@ func (s *sender) open(vctx *verbs.Context, pd *verbs.PD) (err error) {
 func (s *sender) close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	s.retire()
 	s.closeOld()
 	if s.cq == nil {
@@ -57,6 +59,9 @@ func (s *share) send(to *Address, mad MAD) error {
 	snd := &s.sender
 	snd.mu.Lock()
 	defer snd.mu.Unlock()
+	if snd.closed { // after the agent was found open: a handle made now would keep the PD from being closed
+		return ErrClosed
+	}
 	ah, err := snd.handle(to)
 	if err != nil {
 		return err

@@ -366,6 +366,12 @@ func TestErrors(t *testing.T) {
 		if err := agent.Send(&toB, make(umad.MAD, 255)); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("a short MAD: %v", err)
 		}
+		if err := agent.Send(nil, get(1)); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a send without an address: %v", err)
+		}
+		if _, err := agent.Call(t.Context(), nil, get(1), time.Minute, 0); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a call without an address: %v", err)
+		}
 		foreign := umad.Address{Local: netip.MustParseAddr("198.18.9.9"), Remote: addrs[1]}
 		if err := agent.Send(&foreign, get(1)); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			t.Errorf("a foreign address: %v", err)
