@@ -152,9 +152,7 @@ func (s *sendQueue) grow(n int) {
 	inline := len(s.data) / len(s.wrs)
 	s.wrs = make([]cSendWR, size)
 	s.data = make([]byte, max(len(s.data), min(maxData, inline*size)))
-	if len(s.sges) < maxSGEs {
-		s.sges = make([]cSGE, min(maxSGEs, 4*size))
-	}
+	s.sges = make([]cSGE, max(len(s.sges), min(maxSGEs, 4*size)))
 }
 
 // index returns the position of the bad request that the device reported.
