@@ -79,6 +79,23 @@ func TestImportDevicePDAndMR(t *testing.T) {
 	}
 }
 
+// An import of a region of the whole address space has its length.
+func TestImportTheWholeAddressSpace(t *testing.T) {
+	vctx, _ := openFake(t)
+	vctx.attr.ODPCaps.General |= ODPSupportImplicit
+	other := must(ImportDevice(must(vctx.CmdFD())(t)))(t)
+	pd := newPD(t, vctx)
+	mr := must(pd.RegMR(nil, AccessLocalWrite|AccessOnDemand))(t)
+	theirs := must(other.ImportPD(pd.Handle()))(t)
+	region := must(theirs.ImportMR(mr.Handle()))(t)
+	if region.Length() != mr.Length() || region.Bytes() != nil {
+		t.Errorf("%d bytes, the original has %d", region.Length(), mr.Length())
+	}
+	for _, c := range []interface{ Close() error }{region, theirs, mr, other} {
+		ok(t, c.Close())
+	}
+}
+
 func TestImportDeviceRefusals(t *testing.T) {
 	vctx, _ := openFake(t)
 	fd := must(vctx.CmdFD())(t)

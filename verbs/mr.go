@@ -163,7 +163,7 @@ func (mr *MR) Context() *Context { return mr.PD().ctx }
 func (mr *MR) Addr() uint64 { return mr.addr.Load() }
 
 // whole reports whether the region is the whole address space.
-func (mr *MR) whole() bool { return !mr.special() && mr.from == nil && mr.Bytes() == nil }
+func (mr *MR) whole() bool { return !mr.special() && mr.Bytes() == nil }
 
 // Length returns the region's size in bytes; the largest int for a null region and for the whole address space.
 func (mr *MR) Length() int {
