@@ -78,7 +78,7 @@ func (id *ID) inherit(l *ID, d *device, c *cm.ID) {
 // +checklocks:id.mu
 func (id *ID) readRequest(ev *cm.Event) *Event {
 	id.learn()
-	id.peerECE = ECE{ev.Msg.ECE().Vendor, ev.Msg.ECE().Options}
+	id.peerECE = ECE{VendorID: ev.Msg.ECE().Vendor, Options: ev.Msg.ECE().Options}
 	private := id.readAddrs(ev.Msg)
 	id.sgid = id.dev.find(id.cmPath.Src)
 	out := &Event{Type: EventConnectRequest, ID: id, ECE: id.peerECE}

@@ -107,7 +107,7 @@ func (id *ID) request(p *ConnParam, private []byte) *cm.ConnectParams {
 func (id *ID) onReply(msg cmmsg.Msg) {
 	r := cmmsg.REP(msg.Data())
 	id.learn()
-	id.peerECE = ECE{msg.ECE().Vendor, msg.ECE().Options}
+	id.peerECE = ECE{VendorID: msg.ECE().Vendor, Options: msg.ECE().Options}
 	ev := &Event{Type: EventEstablished, Conn: id.connParam(r.Private()), ECE: id.peerECE}
 	ev.Conn.FlowControl, ev.Conn.RNRRetryCount, ev.Conn.SRQ = r.FlowControl(), r.RNRRetry(), r.SRQ()
 	if id.qp == nil {
@@ -159,7 +159,7 @@ func (id *ID) Establish() error {
 // +checklocks:id.mu
 func (id *ID) onAnswer(msg cmmsg.Msg) {
 	r := cmmsg.SIDRREP(msg.Data())
-	id.peerECE = ECE{msg.ECE().Vendor, msg.ECE().Options}
+	id.peerECE = ECE{VendorID: msg.ECE().Vendor, Options: msg.ECE().Options}
 	switch {
 	case r.Status() != cmmsg.SIDRSuccess:
 		id.report(inRejected, &Event{Type: EventUnreachable, Status: int(r.Status()), UD: UDParam{PrivateData: r.Private()}})

@@ -95,16 +95,13 @@ type Event struct {
 	acked bool
 }
 
-// ECE is a description of an adapter's vendor-specific abilities, which both sides exchange (struct ibv_ece).
-type ECE struct {
-	VendorID uint32 // 24 bits
-	Options  uint32
-}
+// ECE describes the vendor-specific abilities of an adapter, which both sides exchange (struct ibv_ece).
+type ECE = verbs.ECE
 
 // Ack acknowledges an event (rdma_ack_cm_event): Close, Migrate and LeaveMulticast of its ID wait for that. EINVAL if
-// the event was acknowledged before.
+// the event was acknowledged before, or is not one that a channel or an ID has returned.
 func (ev *Event) Ack() error {
-	if ev == nil {
+	if ev == nil || ev.owner == nil {
 		return &Error{Op: "ack_cm_event", Errno: syscall.EINVAL, Detail: "no event: must be one of GetEvent"}
 	}
 	ev.mu.Lock()

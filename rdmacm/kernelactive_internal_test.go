@@ -194,7 +194,7 @@ func TestKernelDoesNotRoute(t *testing.T) {
 func TestKernelConnects(t *testing.T) {
 	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
 		id := w.routed(PSTCP, false)
-		w.ok(id.SetLocalECE(ECE{3, 4}))
+		w.ok(id.SetLocalECE(ECE{VendorID: 3, Options: 4}))
 		long := make([]byte, 57)
 		w.errno(id.Connect(w.Context(), &ConnParam{PrivateData: long}), syscall.EINVAL)
 		w.refuse(syscall.ENOBUFS, "connect")
@@ -211,7 +211,7 @@ func TestKernelConnects(t *testing.T) {
 		w.called("attr 1 INIT", "attr 1 RTR", "attr 1 RTS", "accept 1 1 none ece 0/0")
 		ev := w.next(EventEstablished)
 		checkOffer(t, ev.Conn)
-		if ev.ECE != (ECE{11, 22}) || id.RemoteECE() != ev.ECE {
+		if ev.ECE != (ECE{VendorID: 11, Options: 22}) || id.RemoteECE() != ev.ECE {
 			t.Errorf("ECE %v, %v", ev.ECE, id.RemoteECE())
 		}
 		a, _, err := id.QP().Query(0)

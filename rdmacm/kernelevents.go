@@ -201,7 +201,7 @@ func (id *ID) onKernelReply(ev *ucma.Event) {
 // +checklocks:id.mu
 func (id *ID) offer(ev *ucma.Event) ConnParam {
 	p := ev.Param()
-	id.peerECE = ECE{ev.ECE.Vendor, ev.ECE.Options}
+	id.peerECE = ECE{VendorID: ev.ECE.Vendor, Options: ev.ECE.Options}
 	id.respRes = least(p.ResponderResources, id.dev.attr.MaxQPRdAtom)
 	id.initDepth = least(p.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
 	id.rnrRetry = p.RNRRetryCount
@@ -222,7 +222,7 @@ func (id *ID) onKernelEstablished(ev *ucma.Event) {
 			return
 		}
 		u := ev.UD()
-		id.peerECE = ECE{ev.ECE.Vendor, ev.ECE.Options}
+		id.peerECE = ECE{VendorID: ev.ECE.Vendor, Options: ev.ECE.Options}
 		id.report(inReply, &Event{Type: EventEstablished, ECE: id.peerECE, UD: UDParam{
 			PrivateData: u.Private, AHAttr: u.AH, QPNum: u.QPN, QKey: u.QKey,
 		}})
@@ -301,7 +301,7 @@ func (id *ID) takeKernelRequest(l *ID, ev *ucma.Event, at ucma.Place) *Event {
 	} else {
 		out.Conn = id.offer(ev)
 	}
-	id.peerECE = ECE{ev.ECE.Vendor, ev.ECE.Options}
+	id.peerECE = ECE{VendorID: ev.ECE.Vendor, Options: ev.ECE.Options}
 	out.ECE = id.peerECE
 	return out
 }

@@ -35,7 +35,7 @@ func TestKernelLookup(t *testing.T) {
 		w.tellUD(id.uid(), EventEstablished, 0, service(fuzzThere))
 		ev := w.next(EventEstablished)
 		if p := ev.UD; p.QPNum != 44 || p.QKey != 55 || string(p.PrivateData) != "peer" || p.AHAttr.GRH.HopLimit != 7 ||
-			ev.ECE != (ECE{11, 22}) || id.RemoteECE() != ev.ECE {
+			ev.ECE != (ECE{VendorID: 11, Options: 22}) || id.RemoteECE() != ev.ECE {
 			t.Errorf("%+v", ev)
 		}
 		w.tellUD(id.uid(), EventEstablished, 0, service(fuzzThere)) // once only
@@ -64,8 +64,8 @@ func TestKernelAnswersLookups(t *testing.T) {
 		l := w.listening(PSUDP, netip.AddrPortFrom(fuzzHere, 5000), 4)
 		w.request(l)
 		ev := w.next(EventConnectRequest)
-		if string(ev.UD.PrivateData) != "peer" || string(ev.Conn.PrivateData) != "peer" || ev.ECE != (ECE{11, 22}) ||
-			ev.ID.RemoteECE() != ev.ECE {
+		if string(ev.UD.PrivateData) != "peer" || string(ev.Conn.PrivateData) != "peer" ||
+			ev.ECE != (ECE{VendorID: 11, Options: 22}) || ev.ID.RemoteECE() != ev.ECE {
 			t.Errorf("%+v", ev)
 		}
 		id := ev.ID

@@ -169,7 +169,7 @@ func TestKernelRequest(t *testing.T) {
 		ev := w.next(EventConnectRequest)
 		checkOffer(t, ev.Conn)
 		id := ev.ID
-		if ev.ListenID != l || !id.passive || ev.ECE != (ECE{11, 22}) || id.RemoteECE() != ev.ECE {
+		if ev.ListenID != l || !id.passive || ev.ECE != (ECE{VendorID: 11, Options: 22}) || id.RemoteECE() != ev.ECE {
 			t.Errorf("%+v", ev)
 		}
 		if id.LocalAddr() != w.place.Local || id.PeerAddr() != w.place.Remote || id.PortNum() != 1 {
@@ -255,7 +255,7 @@ func TestKernelAccepts(t *testing.T) {
 		inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
 			l := w.listening(PSTCP, netip.AddrPortFrom(fuzzHere, 5000), 2)
 			id := w.requested(l, false)
-			w.ok(id.SetLocalECE(ECE{1, 2}))
+			w.ok(id.SetLocalECE(ECE{VendorID: 1, Options: 2}))
 			w.errno(id.Accept(w.Context(), &ConnParam{PrivateData: make([]byte, 197)}), syscall.EINVAL)
 			w.called()
 			w.ok(id.Accept(w.Context(), c.param))

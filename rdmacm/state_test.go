@@ -242,6 +242,7 @@ func TestC_ID_10_CloseWaitsForAcks(t *testing.T) {
 		}
 		w.errno(ev.Ack(), syscall.EINVAL)                   // C-EVT-13
 		w.errno((*rdmacm.Event)(nil).Ack(), syscall.EINVAL) // C-EVT-14
+		w.errno(new(rdmacm.Event).Ack(), syscall.EINVAL)
 		w.ok(e.ch.Close())
 	})
 }
