@@ -245,9 +245,8 @@ func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 }
 
 // Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion, and completions of the
-// QP that were not polled may be lost: poll first. EBUSY while the QP is
-// attached to a multicast group or has flows. It blocks, without a time-out, until all delivered asynchronous events
-// of the QP are acknowledged.
+// QP that were not polled may be lost: poll first. EBUSY while the QP is attached to a multicast group or has flows. It
+// blocks, without a time-out, until all delivered asynchronous events of the QP are acknowledged.
 func (qp *QP) Close() error {
 	const op = "destroy_qp"
 	if err := qp.destroy(op); err != nil {

@@ -67,8 +67,8 @@ type RecvWR struct {
 	SGList []SGE
 }
 
-// WC is a work completion (struct ibv_wc). If Status is not WCSuccess only WRID, Status,
-// VendorErr, QPNum and Cause are valid.
+// WC is a work completion (struct ibv_wc). If Status is not WCSuccess only WRID, Status, VendorErr, QPNum and Cause are
+// valid.
 //
 // Its fields are also what the readers of struct ibv_cq_ex return: ibv_wc_read_opcode, ibv_wc_read_vendor_err,
 // ibv_wc_read_byte_len and so on. Those from Timestamp on are 0 unless CQOptions.WCFlags asked for them.
