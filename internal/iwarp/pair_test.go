@@ -1,6 +1,7 @@
 package iwarp
 
 import (
+	"errors"
 	"bytes"
 	"fmt"
 	"math/rand/v2"
@@ -398,5 +399,39 @@ func TestI_CLOSE_01_Disconnect(t *testing.T) {
 	s.post(13, transport.OpSend, nil)
 	if got, want := fmt.Sprint(list(s.done)), "[9 10:5 12:5 13:5]"; got != want {
 		t.Errorf("completions %s, want %s", got, want)
+	}
+}
+
+// TestLocalOperationsInAUsedSlot checks that BIND_MW and LOCAL_INV are executed in slots of the send queue that other
+// requests have used before.
+func TestLocalOperationsInAUsedSlot(t *testing.T) {
+	c, s := pair(t, Params{IRD: 1, ORD: 1}, 1000, 0)
+	r := c.region(make([]byte, 64), testBase, testPD, mr.LocalWrite|mr.MWBind)
+	w := &mr.Window{PD: testPD, Type: mr.Type2}
+	if err := c.table.AddWindow(w); err != nil {
+		t.Fatal(err)
+	}
+	key := c.table.Key(w)
+	for i := range c.sq.Cap() {
+		c.post(uint64(i), transport.OpWrite, at(s, 0), c.sge(0, 1))
+		c.drain()
+	}
+	c.post(100, transport.OpBindMW, func(q *transport.SendWQE) {
+		q.SendMore = &transport.SendMore{Bind: mr.Binding{
+			Window: w, RKey: key, LKey: r.LKey, Access: mr.RemoteWrite, Addr: testBase, Length: 64}}
+	})
+	c.drain()
+	if err := c.table.CheckKey(key, testPD, 1, mr.RemoteWrite); err != nil {
+		t.Errorf("after BIND_MW: %v", err)
+	}
+	for i := range c.sq.Cap() - 1 {
+		c.post(uint64(i), transport.OpWrite, at(s, 0), c.sge(0, 1))
+		c.drain()
+	}
+	c.post(101, transport.OpWrite, at(s, 0), c.sge(0, 1))
+	c.post(102, transport.OpLocalInv, func(q *transport.SendWQE) { q.Imm = key })
+	c.drain()
+	if err := c.table.CheckKey(key, testPD, 1, mr.RemoteWrite); !errors.Is(err, mr.ErrKey) {
+		t.Errorf("after LOCAL_INV: %v, want %v", err, mr.ErrKey)
 	}
 }

@@ -32,7 +32,7 @@ type sender struct {
 	failWith *transport.Failure
 }
 
-// entry is the state of a work request that was started.
+// entry is the state of a work request that was started, and empty for other slots.
 type entry struct {
 	wait  bool   // it completes with a response of the peer
 	done  bool   // the response has come, or there is nothing to wait for
@@ -326,6 +326,7 @@ func (q *QP) complete() {
 		if !e.done && (e.wait || !e.built || e.end > q.taken) {
 			break
 		}
+		*e = entry{} // local expects the entry of a slot that was used before to be empty
 		q.report(q.head, transport.Success, nil)
 		q.head++
 	}
