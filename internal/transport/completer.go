@@ -191,7 +191,7 @@ func (r *requester) onNak(now int64, at uint32, op wire.Opcode, h wire.AETH) {
 	}
 	switch syn := h.Syndrome(); {
 	case h.IsRNR():
-		r.onRNR(now, h.Timer())
+		r.onRNR(now, h)
 	case syn == wire.SynSeqErr:
 		r.onSequenceNak(now)
 	case syn == wire.SynInvReq:

@@ -69,6 +69,25 @@ func TestEarlyRetransmit(t *testing.T) {
 	}
 }
 
+// RESET forgets the times of the old peer: the next one may be further away, and its first answers must not be taken
+// for lost ones.
+func TestResetForgetsTheRoundTripTime(t *testing.T) {
+	s := measured(t)
+	a := rtsAttr()
+	s.modify(Reset, Attr{}, 0)
+	for _, st := range []State{Init, RTR, RTS} {
+		s.modify(st, a, everyMask)
+	}
+	s.send(1)
+	s.out()
+	if got, want := s.qp.Deadline()-s.now, int64(AckTimeout(a.Timeout)); got != want {
+		t.Errorf("the first message is sent again after %d us, want %d", got/usec, want/usec)
+	}
+	if least := s.qp.req.win.least; least != 0 {
+		t.Errorf("the shortest round-trip time is %d ns", least)
+	}
+}
+
 // A network that loses many packets does not make the waits longer and longer: a wait for a lost packet is no sample of
 // the peer's time.
 func TestEarlyRetransmitWithManyLosses(t *testing.T) {

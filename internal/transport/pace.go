@@ -24,7 +24,7 @@ func (p *pace) charge(now int64, path *link.Path, n int64) {
 	if p.limit != 0 && (rate == 0 || p.limit < rate) {
 		rate = p.limit
 	}
-	back := p.burst * 8 * 1e9 / int64(rate)
+	back := int64(float64(p.burst) * 8e9 / float64(rate)) // exceeds 64 bits before the division
 	if p.late {
 		back = max(back, maxLate)
 	}

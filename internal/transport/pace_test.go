@@ -253,3 +253,14 @@ func TestAckTimeoutRunsWithinARateLimit(t *testing.T) {
 		t.Errorf("the deadline is %d ns after the packet, want the ACK timeout", d)
 	}
 }
+
+// TestLongestBurst checks that the bytes that ibv_modify_qp_rate_limit takes at most, 2^32-1, are a burst and no wait.
+func TestLongestBurst(t *testing.T) {
+	for _, rate := range []uint64{1000, byteNS} {
+		s := paced(t, RC, 0, rate, 1<<32-1)
+		for range 10 {
+			s.send(1000)
+		}
+		s.leaves("10 packets", 10, 0)
+	}
+}

@@ -380,7 +380,7 @@ func (r *requester) reset() {
 		w.requesterWQE = requesterWQE{}
 	}
 	r.halt()
-	r.heard = false
+	r.heard, r.rtt, r.win.least = false, rttEstimator{}, 0
 }
 
 // halt discards the state of sent packets. The next PSN follows the last one used.

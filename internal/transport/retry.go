@@ -160,7 +160,7 @@ func (r *requester) goBackOnce(now int64, syndrome uint8, why string) bool {
 }
 
 // onRNR handles an RNR NAK of packet una: a pause, then a retransmission.
-func (r *requester) onRNR(now int64, code uint8) {
+func (r *requester) onRNR(now int64, h wire.AETH) {
 	r.qp.Counters.RNRNakRcvd++
 	limit := int(r.qp.attr.RNRRetry)
 	if r.rnrUntil != 0 {
@@ -168,7 +168,7 @@ func (r *requester) onRNR(now int64, code uint8) {
 	}
 	if limit != rnrForever && r.rnrTries >= limit {
 		r.qp.Counters.RNRNakRetryErr++
-		r.failHead(now, RNRRetryExcErr, code, fmt.Sprintf(
+		r.failHead(now, RNRRetryExcErr, h.Syndrome(), fmt.Sprintf(
 			"the peer had no receive posted (RNR NAK), after %d retries (rnr_retry %d)", r.rnrTries, limit))
 		return
 	}
@@ -176,7 +176,7 @@ func (r *requester) onRNR(now int64, code uint8) {
 	r.why = "the peer had no receive posted (RNR NAK)"
 	r.observe(r.why, r.rnrTries)
 	r.goBack()
-	r.rnrUntil = now + int64(RNRDelay(code))
+	r.rnrUntil = now + int64(RNRDelay(h.Timer()))
 }
 
 // PeerLost reports that the process of the QP's peer has ended, so no response will arrive. Started requests fail at

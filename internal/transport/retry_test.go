@@ -256,6 +256,9 @@ func TestV_QPQ_06_RNRRetry(t *testing.T) {
 	if c := s.qp.Counters; c.RNRNakRetryErr != 1 {
 		t.Errorf("rnr_nak_retry_err = %d", c.RNRNakRetryErr)
 	}
+	if e := s.cqes[8]; e.Status != RNRRetryExcErr || e.Cause.Syndrome != wire.SynRNR|1 {
+		t.Errorf("status %d, syndrome %#x, want that of the NAK, %#x", e.Status, e.Cause.Syndrome, wire.SynRNR|1)
+	}
 }
 
 // An acknowledgement ends the pause.

@@ -34,7 +34,7 @@ type window struct {
 	size   int
 	flight int
 	pipe   int   // bytes that the network holds, 0 with nothing in flight; part of shared.pipe
-	acked  int   // bytes acknowledged since RESET; may wrap
+	acked  int   // bytes acknowledged; may wrap
 	calm   int   // bytes to be acknowledged before the window grows at full speed again; see ease
 	least  int64 // shortest round-trip time, ns; 0: no sample yet. Unused if shared is set
 	shared *Budget
