@@ -90,20 +90,32 @@ func (q *QP) gather(w *transport.SendWQE, b []byte) bool {
 	q.dev.cfg.Memory.RLock()
 	defer q.dev.cfg.Memory.RUnlock()
 	for i := range w.SGEs {
-		s := &w.SGEs[i]
-		from, err := q.dev.cfg.Regions.Check(s.LKey, s.Addr, uint64(s.Length), q.PD, 0)
-		if err != nil {
+		n := w.SGEs[i].Length
+		if err := q.copySGE(&w.SGEs[i], b[:n]); err != nil {
 			q.failSend(w, transport.LocProtErr, "the memory of a send: "+err.Error())
-			return false
-		}
-		n, ok := mr.Copy(b, from)
-		if !ok {
-			q.failSend(w, transport.LocProtErr, "the memory of a send: "+mr.ErrUnmapped.Error())
 			return false
 		}
 		b = b[n:]
 	}
 	return true
+}
+
+// copySGE copies the bytes of an SGE to b. Check returns those of a null region in several pieces.
+func (q *QP) copySGE(s *transport.SGE, b []byte) error {
+	for at := uint64(0); ; {
+		from, err := q.dev.cfg.Regions.Check(s.LKey, s.Addr+at, uint64(len(b)), q.PD, 0)
+		if err != nil {
+			return err
+		}
+		n, ok := mr.Copy(b, from)
+		if !ok {
+			return mr.ErrUnmapped
+		}
+		if b = b[n:]; len(b) == 0 {
+			return nil
+		}
+		at += uint64(n)
+	}
 }
 
 // segment sends frames of a TSO request until the rate limit stops it.
@@ -157,13 +169,13 @@ func (q *QP) out(b []byte) {
 	}
 	burst := int64(burstTime)
 	if q.limit.Burst > 0 {
-		burst = q.cost(int(q.limit.Burst))
+		burst = q.cost(int64(q.limit.Burst))
 	}
-	q.tat = max(q.tat, q.dev.cfg.Now()-burst) + q.cost(len(b))
+	q.tat = max(q.tat, q.dev.cfg.Now()-burst) + q.cost(int64(len(b)))
 }
 
 // cost returns the time of n bytes at the QP's rate in nanoseconds.
-func (q *QP) cost(n int) int64 { return int64(n) * 8e6 / int64(q.limit.Kbps) }
+func (q *QP) cost(n int64) int64 { return n * 8e6 / int64(q.limit.Kbps) }
 
 // allowed reports whether the rate limit permits a frame now. If not, the QP pauses until it does.
 func (q *QP) allowed() bool {

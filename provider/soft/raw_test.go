@@ -550,3 +550,45 @@ func BenchmarkRawPackets(b *testing.B) {
 		step()
 	}
 }
+
+// TestSegmentsOfANullMR checks that a long TSO request from a null MR sends zeros, and none of what the request before
+// it has sent.
+func TestSegmentsOfANullMR(t *testing.T) {
+	const size, mss, frames, room = 70000, 8000, 9, 8192
+	_, s := fabricOf(t, 2, tsoInit)
+	a, b := s[0], s[1]
+	matchAll(b)
+	null := get(a.pd.AllocNullMR())(t)
+	defer func() { must(t, null.Close()) }()
+	for i := range a.buf {
+		a.buf[i] = 0xAA
+	}
+	hdr := eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2)))
+	for _, memory := range []verbs.SGE{a.mr.SGE(0, size), {Length: size, LKey: null.LKey()}} {
+		for i := range frames {
+			must(t, b.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(i*room, room)}}))
+		}
+		must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRTSO, SGList: []verbs.SGE{memory},
+			TSO: &verbs.TSO{Hdr: hdr, MSS: mss}}))
+		if c := a.next(); c == nil || c.Status != verbs.WCSuccess {
+			t.Fatalf("%+v", c)
+		}
+		sum := 0
+		for i := range frames {
+			c := b.next()
+			if c == nil || c.Status != verbs.WCSuccess {
+				t.Fatalf("%+v", c)
+			}
+			for _, v := range b.buf[i*room:][len(hdr):c.ByteLen] {
+				sum += int(v)
+			}
+		}
+		want := 0xAA * size
+		if memory.LKey == null.LKey() {
+			want = 0
+		}
+		if sum != want {
+			t.Errorf("the sum of the bytes is %d, want %d", sum, want)
+		}
+	}
+}
