@@ -1,8 +1,8 @@
 package iwarp
 
 import (
-	"errors"
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
