@@ -212,3 +212,25 @@ func TestServeWithoutDescriptors(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 }
+
+// The daemon ends when its interface is removed, and says so in the words of docs/operations.md.
+func TestServeWithoutItsInterface(t *testing.T) {
+	onHosts(t, 1500, 1500, func(h *hosts) {
+		cmd, errs := h.command("a", "serve", "--user", "0", "--ib-dev", "vrb_v1a")
+		cmd.Stdout = nil
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, ready := bufio.NewReader(out).ReadString('\n')
+		h.sh("ip -n a link del v1a")
+		err = cmd.Wait()
+		all := strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n")
+		if want := "vrb_v1a: the device was removed"; err == nil || all[len(all)-1] != want {
+			t.Errorf("%v, %v: %s\nwant the last line %q", ready, err, errs, want)
+		}
+	})
+}

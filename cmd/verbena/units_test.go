@@ -43,6 +43,9 @@ func TestUnits(t *testing.T) {
 				t.Errorf("%s: %s has no option %s", file, m[1], word)
 			}
 		}
+		if !strings.Contains(string(b), "\nStartLimitIntervalSec=0\n") {
+			t.Errorf("%s: systemd gives up after 5 starts within 10 s, so while another program has the address", file)
+		}
 		unit := filepath.Join(dir, filepath.Base(file))
 		text := strings.Replace(string(b), "/usr/bin/verbena", exe, 1)
 		if err := os.WriteFile(unit, []byte(text), 0o644); err != nil {

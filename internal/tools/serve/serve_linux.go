@@ -206,8 +206,20 @@ func (d *device) close() error {
 	return errors.Join(errs...)
 }
 
+// errRemoved: the interface is gone. Calls of a removed device return EIO, some before its event is there.
+var errRemoved = errors.New("the device was removed")
+
 // watch waits for the end, and reports addresses that are not shared because they were added too late.
 func (s *server) watch(c context.Context, d *device) error {
+	err := s.events(c, d)
+	if errors.Is(err, syscall.EIO) {
+		return errRemoved
+	}
+	return err
+}
+
+// events is watch with the errors of the calls.
+func (s *server) events(c context.Context, d *device) error {
 	for {
 		ev, err := d.ctx.GetAsyncEvent(c)
 		if errors.Is(err, context.Canceled) {
@@ -220,7 +232,7 @@ func (s *server) watch(c context.Context, d *device) error {
 		ev.Ack()
 		switch what {
 		case verbs.EventDeviceFatal:
-			return errors.New("the device was removed")
+			return errRemoved
 		case verbs.EventGIDChange:
 			now, _, err := keysOf(d.ctx)
 			if err != nil {
