@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -23,6 +24,9 @@ func TestOptionsOfTimeouts(t *testing.T) {
 			server: verbs.QPAttr{Timeout: 15, RetryCnt: 3}},
 		"server": {listen: rdmacm.Options{AckTimeout: 12}, client: verbs.QPAttr{Timeout: 17, RetryCnt: 7},
 			server: verbs.QPAttr{Timeout: 12, RetryCnt: 7}},
+		"after other options": {
+			dial:   rdmacm.Options{PathMTU: verbs.MTU1024, KeepAlive: time.Minute, AckTimeout: 10},
+			client: verbs.QPAttr{Timeout: 10, RetryCnt: 7}, server: verbs.QPAttr{Timeout: 15, RetryCnt: 7}},
 		"zero": {
 			dial: rdmacm.Options{AckTimeout: verbs.Zero, RetryCount: verbs.Zero}, client: verbs.QPAttr{},
 			server: verbs.QPAttr{Timeout: 17}},

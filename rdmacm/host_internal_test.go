@@ -81,6 +81,16 @@ func TestHostCloseCanBeTriedAgain(t *testing.T) {
 			}
 			return pd.RegMR(make([]byte, 10), verbs.AccessLocalWrite)
 		},
+		"in the PD, after the XRC domain": func(d *device) (interface{ Close() error }, error) {
+			pd, err := d.defaultPD()
+			if err != nil {
+				return nil, err
+			}
+			if d.xrcd, err = d.ctx.OpenXRCD(nil); err != nil {
+				return nil, err
+			}
+			return pd.RegMR(make([]byte, 10), verbs.AccessLocalWrite)
+		},
 		"none": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

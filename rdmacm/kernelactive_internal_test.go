@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/ucma"
+	"github.com/verbena-rdma/verbena/observe"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -240,6 +241,30 @@ func TestKernelConnects(t *testing.T) {
 		w.called()
 		w.discard(id)
 		w.called("destroy 1")
+	})
+}
+
+// A connection that the kernel makes is observed with its duration, as others are.
+func TestKernelConnectionIsObserved(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		events := make(chan observe.Event, 10)
+		defer observe.Handle(func(e observe.Event) {
+			if e.Name == observe.Connect && e.Local.Addr() == fuzzHere {
+				events <- e
+			}
+		})()
+		id := w.routed(PSTCP, false)
+		begin := time.Now()
+		w.ok(id.Connect(w.Context(), nil))
+		sent := time.Now()
+		time.Sleep(time.Millisecond)
+		w.tellParam(id, EventConnectResponse, offered())
+		w.next(EventEstablished)
+		e := <-events
+		if e.Duration < e.Time.Sub(sent) || e.Duration > e.Time.Sub(begin) || e.Err != nil || e.Peer.Port() == 0 {
+			t.Errorf("%+v", e)
+		}
+		w.discard(id)
 	})
 }
 

@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"net/netip"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -69,6 +70,13 @@ func TestV_PKEY_05_PartitionOfAConnection(t *testing.T) {
 		c = w.newEnd(w.a, rdmacm.PSTCP)
 		to.PKey = 0x8003
 		w.errno(c.ResolveAddrIB(bg, nil, to, timeout), syscall.EINVAL)
+		to.PKey, to.SID = 0x8004, 0
+		w.errno(c.ResolveAddrIB(bg, nil, to, timeout), syscall.EPROTONOSUPPORT)
+		w.ok(c.ResolveAddr(bg, netip.AddrPort{}, at(addrB, port), timeout))
+		c.expect(rdmacm.EventAddrResolved)
+		if got := c.Route().PKey; got != 0xffff {
+			t.Errorf("an address that was refused selected the P_Key %#x", got)
+		}
 		c.close()
 		l.close()
 		w.ok(w.a.Close())

@@ -141,6 +141,9 @@ func TestC_QP_13_14_C_SRQ_04_07_08_Extended(t *testing.T) {
 		w.errno(id.CreateSRQ(nil, nil), syscall.EINVAL)
 		srq := &verbs.SRQInitAttr{Type: verbs.SRQTypeBasic, Attr: verbs.SRQAttr{MaxWR: 2, MaxSGE: 1}}
 		w.ok(id.CreateSRQ(nil, srq))
+		if id.RecvCQ() != nil || id.RecvCQChannel() != nil {
+			t.Error("an SRQ of type basic has a CQ")
+		}
 		w.errno(id.CreateSRQ(nil, srq), syscall.EINVAL)
 		w.ok(id.DestroySRQ())
 		// An XRC SRQ on an ID of another type, with the CQ and the domain of the CM.

@@ -29,6 +29,17 @@ func TestSuspects(t *testing.T) {
 	})
 }
 
+// A connection may end, or not be made yet, when its peer becomes a suspect.
+func TestSuspectsWithoutConnection(t *testing.T) {
+	in(t, func(w *world) {
+		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
+		c.Suspect(true)
+		c.Suspect(false)
+		c.none()
+		c.close()
+	})
+}
+
 // The program's own keep-alive, if it is shorter, is not touched by a suspicion; a longer one comes back.
 func TestSuspectsWithKeepAlive(t *testing.T) {
 	for _, own := range []time.Duration{100 * time.Millisecond, time.Minute} {
