@@ -119,6 +119,16 @@ func TestProgramsChangeTheirFolder(t *testing.T) {
 
 func TestAThreadOfAForkedChildEnds(t *testing.T) { run(t, "forkexit.c") }
 
+func TestForkWhileAThreadOpensSockets(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "lone=127.0.9.4")
+	run(t, "forksockets.c")
+}
+
+func TestTheEngineHasNoneOfTheFirstDescriptors(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "lone=127.0.9.5")
+	run(t, "low.c")
+}
+
 func TestForkWhileAThreadLoadsTheEngine(t *testing.T) { run(t, "forkload.c") }
 
 func TestImportsAndRegionsByAttributes(t *testing.T) { run(t, "import.c") }

@@ -134,6 +134,12 @@ struct vrb_descriptor {
 	uint64_t dev, ino; // of the file that it stands for
 };
 
+// vrb_gate is fdset.Gate.
+struct vrb_gate {
+	int32_t forking; // not 0: the engine opens no descriptors that the list would lack
+	int32_t opening; // not 0: it is opening some
+};
+
 // VERBENA_ENGINE lists the functions: result, name, parameters.
 #define VERBENA_ENGINE(X) \
 	X(int, set_env, (const char *name, const char *value)) \
@@ -141,6 +147,8 @@ struct vrb_descriptor {
 	X(int, set_generation, (uint32_t generation)) \
 	/* owed: where the number of held acknowledgements stands, an int32_t */ \
 	X(uintptr_t, owed, (void)) \
+	/* gate: where a struct vrb_gate stands */ \
+	X(uintptr_t, gate, (void)) \
 	/* descriptors: those of the engine that keep connections open; the number of them, at most n */ \
 	X(int, descriptors, (struct vrb_descriptor * fds, int n)) \
 	/* devices: the number of devices, or -errno */ \

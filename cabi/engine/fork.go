@@ -22,6 +22,11 @@ func vrb_descriptors(out *C.struct_vrb_descriptor, n C.int) C.int {
 	return C.int(len(fds))
 }
 
+// vrb_gate returns the address of a variable, which does not move.
+//
+//export vrb_gate
+func vrb_gate() C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(fdset.TheGate()))) }
+
 // generation is in the member after the handle of the objects of this engine. Those of a parent, of which a forked
 // child has copies, have another.
 var generation uint32

@@ -15,6 +15,18 @@ static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // held from before the f
 static struct vrb_descriptor *fds;
 static int count;
 
+// hold_openings keeps the engine from opening descriptors until the fork: they would not be in the list, and the child
+// would keep them. It waits until the engine has opened those that it is opening, but not for ever: the thread may run a
+// handler that has interrupted the engine meanwhile.
+static void hold_openings(int most_ms)
+{
+	const struct timespec pause = {0, 100000};
+
+	__atomic_store_n(&vb_gate->forking, 1, __ATOMIC_SEQ_CST);
+	for (int i = 0; i < 10 * most_ms && __atomic_load_n(&vb_gate->opening, __ATOMIC_SEQ_CST); i++)
+		nanosleep(&pause, NULL);
+}
+
 static void *ask(void *engine)
 {
 	count = ((const struct vrb_engine *)engine)->descriptors(fds, MAX_FDS);
@@ -65,14 +77,20 @@ static void before_fork(void)
 		return;
 	if (!fds)
 		fds = malloc(MAX_FDS * sizeof *fds);
-	if (fds && in_handler())
+	int handler = in_handler();
+	if (!fds)
+		return;
+	hold_openings(handler ? 20 : 2000);
+	if (handler)
 		ask_by_thread(engine);
-	else if (fds)
+	else
 		ask((void *)engine);
 }
 
 static void release(void)
 {
+	if (vb_gate)
+		__atomic_store_n(&vb_gate->forking, 0, __ATOMIC_SEQ_CST);
 	vb_hold_devices(0);
 	vb_hold_load(0);
 	pthread_mutex_unlock(&mu);

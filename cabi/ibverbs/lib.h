@@ -25,6 +25,8 @@ VB_HIDDEN int vb_load(void);
 // vb_loaded returns the engine if there is one. vb_forget runs in the child of a fork: it has none.
 VB_HIDDEN const struct vrb_engine *vb_loaded(void);
 VB_HIDDEN void vb_forget(void);
+// vb_gate is where the engine learns of a fork; NULL if there is none.
+VB_HIDDEN extern struct vrb_gate *vb_gate;
 // vb_hold_load and vb_hold_devices take the locks of their files before a fork, so that the child does not get what a
 // thread of the parent has done by half. Without hold they release them, in the parent and in the child.
 VB_HIDDEN void vb_hold_load(int hold);

@@ -20,6 +20,7 @@
 
 const struct vrb_engine *vb_engine;
 unsigned int vb_generation = 1;
+struct vrb_gate *vb_gate;
 
 static pthread_mutex_t load_mu = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int loaded;
@@ -39,6 +40,7 @@ void vb_forget(void)
 		forked();
 		vb_generation++;
 		vb_engine = NULL;
+		vb_gate = NULL;
 		atomic_store(&owed, NULL);
 		atomic_store(&loaded, 0);
 	}
@@ -156,6 +158,19 @@ static int has_room(void)
 	return 0;
 }
 
+// fill_low opens those of the descriptors 0 to 2 that are closed. The engine would get these numbers, and what the
+// program prints would go into its files. No data goes through the descriptors of O_PATH: reads and writes fail with
+// EBADF, as before. They stay open, since the engine opens files at any time.
+static void fill_low(void)
+{
+	for (int fd; (fd = open("/", O_PATH | O_CLOEXEC)) >= 0;) {
+		if (fd > 2) {
+			close(fd);
+			return;
+		}
+	}
+}
+
 static const struct vrb_engine *load(void)
 {
 	typedef const struct vrb_engine *(*entry)(uint32_t);
@@ -164,6 +179,7 @@ static const struct vrb_engine *load(void)
 		fprintf(stderr, "verbena: the folder of libibverbs.so.1 is unknown\n");
 		return NULL;
 	}
+	fill_low();
 	void *h = open_engine(path);
 	if (!h) {
 		const char *why = dlerror();
@@ -181,6 +197,7 @@ static const struct vrb_engine *load(void)
 	engine->set_generation(vb_generation);
 	pass_environment(engine);
 	library = h;
+	vb_gate = (struct vrb_gate *)engine->gate();
 	atomic_store(&owed, (const atomic_int *)engine->owed());
 	return engine;
 }

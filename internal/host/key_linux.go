@@ -82,6 +82,8 @@ const seqpacket = "unixpacket"
 
 // listen makes this process the leader of the processes of its user. It returns EADDRINUSE if another process leads.
 func (k Key) listen() (*listener, error) {
+	fdset.Opening()
+	defer fdset.Opened()
 	l, err := net.ListenUnix(seqpacket, &net.UnixAddr{Name: k.name(), Net: seqpacket})
 	if err != nil {
 		return nil, err
@@ -92,11 +94,10 @@ func (k Key) listen() (*listener, error) {
 
 // dial connects to the leader of the processes of this user.
 func (k Key) dial() (*net.UnixConn, *unix.Ucred, error) {
-	c, err := net.DialUnix(seqpacket, nil, &net.UnixAddr{Name: k.name(), Net: seqpacket})
+	c, err := dialUnix(&net.UnixAddr{Name: k.name(), Net: seqpacket})
 	if err != nil {
 		return nil, nil, err
 	}
-	fdset.AddConn(c)
 	cred, err := peeruser.Of(c)
 	if err == nil && !peeruser.Own(cred) {
 		err = k.otherUser(cred)
@@ -106,6 +107,17 @@ func (k Key) dial() (*net.UnixConn, *unix.Ucred, error) {
 		return nil, nil, err
 	}
 	return c, cred, nil
+}
+
+// dialUnix connects to a socket. It does not wait: if the listener has no room, it fails.
+func dialUnix(at *net.UnixAddr) (*net.UnixConn, error) {
+	fdset.Opening()
+	defer fdset.Opened()
+	c, err := net.DialUnix(at.Net, nil, at)
+	if err == nil {
+		fdset.AddConn(c)
+	}
+	return c, err
 }
 
 // dialServe connects to verbena serve. The connection is nil if it does not lead at the address. dialServe checks
@@ -133,8 +145,7 @@ func (k Key) dialServe() (*net.UnixConn, *unix.Ucred, error) {
 		return nil, nil, fmt.Errorf("link/udp: %s is of user %s and %s is not: remove one of them, or set %s: %w",
 			RunDir(), userName(int(owner)), path, envRun, unix.EPERM)
 	}
-	c, err := net.DialUnix(seqpacket, nil, &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, socketName),
-		Net: seqpacket})
+	c, err := dialUnix(&net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d/%s", dir, socketName), Net: seqpacket})
 	switch {
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ENOENT):
 		return nil, nil, nil // it has ended
@@ -143,7 +154,6 @@ func (k Key) dialServe() (*net.UnixConn, *unix.Ucred, error) {
 	case err != nil:
 		return nil, nil, fmt.Errorf("link/udp: connecting to verbena serve in %s: %w", path, err)
 	}
-	fdset.AddConn(c)
 	cred, err := peeruser.Of(c)
 	if err == nil && cred.Uid != 0 && cred.Uid != dirStat.Uid {
 		err = fmt.Errorf("link/udp: the process that listens in %s is of user %s: must be root's or the directory's "+

@@ -56,12 +56,9 @@ func (r *remote) read(deliver func(Mail)) {
 	defer close(r.over)
 	buf, oob := make([]byte, maxFrame+1), make([]byte, unix.CmsgSpace(4*chunk))
 	for {
-		n, oobn, _, _, err := r.c.ReadMsgUnix(buf, oob)
+		n, fds, err := receive(r.c, buf, oob)
 		if err != nil || n == 0 {
-			return
-		}
-		fds, err := rights(oob[:oobn])
-		if err != nil {
+			dropFDs(fds)
 			return
 		}
 		if m, ok := parseMail(buf[:n]); ok {
@@ -89,6 +86,30 @@ func (r *remote) read(deliver func(Mail)) {
 		}
 		r.replies <- answer{f, fds}
 	}
+}
+
+// receive waits for a message. The caller owns its descriptors.
+func receive(c *net.UnixConn, buf, oob []byte) (n int, fds []int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, nil, err
+	}
+	e := raw.Read(func(fd uintptr) bool {
+		fdset.Opening()
+		defer fdset.Opened()
+		var oobn int
+		for err = unix.EINTR; err == unix.EINTR; {
+			n, oobn, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+		}
+		if err == nil {
+			fds, err = rights(oob[:oobn])
+		}
+		return err != unix.EAGAIN
+	})
+	if e != nil {
+		return 0, nil, e
+	}
+	return n, fds, err
 }
 
 // unawaited is the number of each request whose reply is not waited for.

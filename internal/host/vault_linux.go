@@ -35,6 +35,8 @@ type vault struct {
 
 // newVault creates a vault. Each message has one byte, so that message n begins at offset n.
 func newVault() (*vault, error) {
+	fdset.Opening()
+	defer fdset.Opened()
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("link/udp: socketpair: %w", err)
@@ -100,8 +102,11 @@ func (v *vault) use(first int, f func([]int)) error {
 	return v.peek(1+first/chunk, f)
 }
 
-// peek calls f with the descriptors of message n, and closes them. It returns EAGAIN if there is no such message.
+// peek calls f with the descriptors of message n, and closes them. It returns EAGAIN if there is no such message. f
+// must not block, and not call fdset.Opening.
 func (v *vault) peek(n int, f func([]int)) error {
+	fdset.Opening()
+	defer fdset.Opened()
 	if err := unix.SetsockoptInt(v.fd, unix.SOL_SOCKET, unix.SO_PEEK_OFF, n); err != nil {
 		return err
 	}

@@ -39,11 +39,13 @@ func newSocket(a netip.Addr) (options, error) {
 	if a.Is4() {
 		family = unix.AF_INET
 	}
+	fdset.Opening()
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fd = fdset.Own(fd)
+	fdset.Opened()
 	if err != nil {
 		return options{}, fmt.Errorf("link/udp: socket for %v: %w", a, err)
 	}
-	fd = fdset.Own(fd)
 	o := options{fd: fd}
 	if family == unix.AF_INET6 {
 		o.set("IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1)
