@@ -67,6 +67,7 @@ func (m *Machine) sendDREP(id *ID, tid uint64, out *Batch) {
 // enterTimewait ends a connection whose packets may still be in the network. Its QP can be connected again.
 func (m *Machine) enterTimewait(now int64, id *ID) {
 	m.stopWaiting(id)
+	id.decided()
 	m.removeQP(id)
 	id.state, id.lap = StateTimewait, lapIdle
 	m.arm(id, now+peerWait(id.ackTimeout))

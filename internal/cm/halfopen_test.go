@@ -236,6 +236,32 @@ func TestSlowProgramKeepsRequests(t *testing.T) {
 	s.end()
 }
 
+// TestStaleRequestIsNotUndecided: a peer that ends its request with the reason "stale" leaves no place of the listener
+// occupied while the ID is in timewait: it could occupy all of them.
+func TestStaleRequestIsNotUndecided(t *testing.T) {
+	const limit = 4
+	s := newFloodTest(t, limit)
+	accept := s.accept
+	var waiting *ID
+	s.accept = func(id *ID) { waiting = id; s.m.Taken(id) }
+	for id := uint32(100); id < 100+limit; id++ {
+		s.request(honestAddr, id)
+		m := cmmsg.Make(s.mad[:], cmmsg.KindREJ, 1)
+		cmmsg.REJ(m.Data()).Put(id, waiting.LocalID(), cmmsg.AboutOther, cmmsg.RejStale, nil)
+		s.m.OnMAD(s.now, 0, honestAddr, hereAddr, m, &s.out)
+		s.handle()
+		if waiting.State() != StateTimewait || s.events[waiting] != EventREJ {
+			t.Fatalf("state %v, event %v", waiting.State(), s.events[waiting])
+		}
+	}
+	s.accept = accept
+	s.request(honestAddr, 7)
+	if !s.answer(honestAddr, 7) {
+		t.Errorf("no place for a request; undecided: %d", s.l.undecided)
+	}
+	s.end()
+}
+
 // TestKnownSourceInAFlood: a source that has connected before connects at the first attempt throughout a flood, and
 // afterwards; the tables stay within their limits, the program has few requests of the flood.
 func TestKnownSourceInAFlood(t *testing.T) {
