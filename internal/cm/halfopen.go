@@ -13,8 +13,8 @@ import (
 // forged: anybody can begin handshakes and never finish them. These rules keep such handshakes from displacing
 // others:
 //
-//   - A half-open handshake ends 10 s after its first REP, or after the time that the last MRA asked for, whatever
-//     the REQ says.
+//   - A half-open handshake ends 10 s after its first REP, or 10 s after the time that the last MRA asked for, whatever
+//     times the REQ has.
 //   - A source is an address and the GUID of a node, which a sender of forged requests does not see. A source is
 //     known when it has answered: its RTU, REP or MRA has a communication ID that was sent to that address only.
 //     Known and unknown sources have separate limits.
@@ -64,7 +64,7 @@ const (
 // DefaultMaxHalfOpen is ListenParams.MaxHalfOpen if that is zero.
 const DefaultMaxHalfOpen = 1 << 14
 
-// sourceClass says whether the source of a request was known when it came.
+// sourceClass is whether the source of a request was known when it came.
 type sourceClass uint8
 
 const (

@@ -424,21 +424,23 @@ func (cq *CQ) purge(qp *transport.QP) {
 	cq.purgeIf(func(e *transport.CQE) bool { return e.QP == qp })
 }
 
-// PurgeSRQ removes the completions of an SRQ whose QPs are destroyed.
-func (cq *CQ) PurgeSRQ(q *transport.RecvQueue) { cq.purgeSRQ(q) }
+// PurgeSRQ removes the completions of an SRQ that receives nothing any more.
+func (cq *CQ) PurgeSRQ(q *transport.RecvQueue) {
+	cq.purgeIf(func(e *transport.CQE) bool { return e.SRQ == q })
+}
 
 // PurgeSQ removes the completions of a send queue whose QP is not run by the engine.
 func (cq *CQ) PurgeSQ(q *transport.SendQueue) {
 	cq.purgeIf(func(e *transport.CQE) bool { return e.SQ == q })
 }
 
+// PurgeNum removes the completions of a QP that is not run by the engine.
+func (cq *CQ) PurgeNum(qpn uint32) {
+	cq.purgeIf(func(e *transport.CQE) bool { return e.QP == nil && e.QPN == qpn })
+}
+
 // Broken reports whether the CQ has overflowed.
 func (cq *CQ) Broken() bool { return cq.broken.Load() }
-
-// purgeSRQ removes the completions of an SRQ that receives nothing any more.
-func (cq *CQ) purgeSRQ(q *transport.RecvQueue) {
-	cq.purgeIf(func(e *transport.CQE) bool { return e.SRQ == q })
-}
 
 func (cq *CQ) purgeIf(gone func(*transport.CQE) bool) {
 	cq.mu.Lock()
@@ -484,9 +486,4 @@ func (cq *CQ) use(s *shard, n int32) {
 	} else {
 		cq.shards.And(^uint64(1 << s.index))
 	}
-}
-
-// PurgeNum removes the completions of a QP that is not run by the engine.
-func (cq *CQ) PurgeNum(qpn uint32) {
-	cq.purgeIf(func(e *transport.CQE) bool { return e.QP == nil && e.QPN == qpn })
 }

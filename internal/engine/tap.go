@@ -7,14 +7,14 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// SetTap shows every packet of the engine to a tap, which make creates for each shard. nil removes the taps. Before
+// SetTap shows every packet of the engine to a tap, which newTap creates for each shard. nil removes the taps. Before
 // the first QP it has no effect.
-func (e *Engine) SetTap(make func(shard int) link.Tap) {
+func (e *Engine) SetTap(newTap func(shard int) link.Tap) {
 	for i, s := range e.running() {
 		s.hold()
 		s.tap = nil
-		if make != nil {
-			s.tap = make(i)
+		if newTap != nil {
+			s.tap = newTap(i)
 		}
 		s.tx.Tap = s.tap
 		s.release()

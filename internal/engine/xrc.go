@@ -68,7 +68,7 @@ func (s *XRCSRQ) Destroy() {
 	for sh := range d.qps {
 		s.cq.detach(sh)
 	}
-	s.cq.purgeSRQ(s.Queue)
+	s.cq.PurgeSRQ(s.Queue)
 	d.eng.srqns.free(s.Num)
 }
 

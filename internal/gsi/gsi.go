@@ -43,11 +43,11 @@ func Refused(dev *verbs.Device) error {
 // Connected is implemented by a verbs.DriverQP whose flushed requests can give the reason for the end of the
 // connection.
 type Connected interface {
-	// Ended says why the QP is about to be moved to ERR: a clause.
+	// Ended stores why the QP is about to be moved to ERR: a clause.
 	Ended(why string)
 }
 
-// Ended says why the QP's connection has ended, for the requests that are flushed when the QP is moved to ERR then.
+// Ended stores why the QP's connection has ended, for the requests that are flushed when the QP is moved to ERR then.
 func Ended(qp *verbs.QP, why string) {
 	if drv, ok := seam.Of(qp).(Connected); ok {
 		drv.Ended(why)
@@ -56,11 +56,11 @@ func Ended(qp *verbs.QP, why string) {
 
 // Moving is implemented by a verbs.DriverQP that the kernel's connection manager moves to another state.
 type Moving interface {
-	// Moved says which state the QP is in now.
+	// Moved stores the state that the QP is in now.
 	Moved(s verbs.QPState)
 }
 
-// Moved says that the kernel's connection manager has moved the QP.
+// Moved stores the state to which the kernel's connection manager has moved the QP.
 func Moved(qp *verbs.QP, s verbs.QPState) {
 	if drv, ok := seam.Of(qp).(Moving); ok {
 		drv.Moved(s)
@@ -81,7 +81,7 @@ func SetPKeyIndex(ah *verbs.AH, index uint16) {
 	}
 }
 
-// PeerDeath says that the process of a connection's peer has ended, or that the peer does not answer.
+// PeerDeath is the death of the process of a connection's peer, or the peer's silence.
 type PeerDeath struct {
 	QPN     uint32 // the device's
 	DestQPN uint32
@@ -143,14 +143,14 @@ func ClaimService(port any, id uint64, at netip.Addr) (release func(), err error
 	return release, nil
 }
 
-// Screen sets what drops datagrams for QP 1 early, before their packets are checked and copied; nil ends that. Its
-// methods may still be called shortly after Screen(nil). Links that have no such place do not call it.
+// Screen sets the screen, which drops datagrams for QP 1 before their packets are checked and copied; nil: there is
+// none. Its methods may still be called shortly after Screen(nil). Some links do not call it.
 func Screen(port any, s link.Screen) { of(port).Screen(s) }
 
-// WatchPeers has f called for each QP of the device whose peer's process has ended without a word, once, and for each
-// one whose peer does not answer keep-alive; the QP is in
-// ERR by then if it is reliable. It is known of processes of this host that are reached through shared memory. f must
-// neither block nor call the device. It may run a last time while stop runs, not afterwards.
+// WatchPeers calls f once for each QP of the device whose peer's process has died, and for each one whose peer does not
+// answer keep-alive. A reliable QP is in ERR by then. The death is noticed of processes of this host that are reached
+// through shared memory. f must neither block nor call the device. It may run a last time while stop runs, not
+// afterwards.
 func WatchPeers(port any, f func(PeerDeath)) (stop func()) { return of(port).WatchPeers(f) }
 
 // NewLastWill makes room for a datagram from a local address to a peer that the other processes which share the device

@@ -102,7 +102,7 @@ func (l *leader) forward(m Mail) bool {
 }
 
 // A request may arrive for a service ID whose owner has not yet repeated its claim to this leader, because the previous
-// leader has just ended. It is held until the owner does: an answer that nobody listens would end the client's attempt.
+// leader has just ended. It is held until the owner does: a refusal would end the client's attempt.
 type heldMail struct {
 	service uint64
 	mail    Mail

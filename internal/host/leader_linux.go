@@ -216,7 +216,7 @@ func (l *leader) handle(s *session, f frame) (reply frame, fds []int) {
 		reply.errno = unix.EINVAL
 		if l.table.has(s, f.slot) {
 			l.table.unassign(s, f.slot)
-			l.release(s, f.slot)
+			l.release(f.slot)
 			reply.errno = 0
 		}
 	case kindListen:

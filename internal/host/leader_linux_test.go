@@ -198,7 +198,7 @@ func TestSlotOfADyingProcessIsHeld(t *testing.T) {
 	}
 	set(unix.F_WRLCK, 3)
 	for _, n := range []int{3, 4} {
-		l.release(s, n)
+		l.release(n)
 	}
 	if !l.table.slots[3].held || l.table.slots[4].held {
 		t.Errorf("held: %v, want slot 3, whose owner has a lock; %v, want no slot 4", l.table.slots[3].held,

@@ -8,7 +8,7 @@ import (
 
 // release frees a slot after its member has left or released it: at once if no process can own it any more, otherwise
 // in a sweep.
-func (l *leader) release(s *session, n int) {
+func (l *leader) release(n int) {
 	if l.shared() || !l.busy(n) {
 		l.sendWills(n)
 		l.free(n)
@@ -80,7 +80,7 @@ func (l *leader) leave(s *session) {
 		unix.Close(s.will.fd)
 	}
 	for _, n := range slots {
-		l.release(s, n)
+		l.release(n)
 	}
 }
 

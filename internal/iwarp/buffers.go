@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire/iwarp"
 )
 
-// The buffers of FPDUs are those of all QPs: a QP has one only while it needs it, and an idle connection none. They
-// have two lengths, so that a short message does not hold a long one.
+// All QPs share the buffers of FPDUs: a QP has one only while it needs it, and an idle connection none. They have two
+// lengths, so that a short message does not hold a long one.
 
 // shortLen is the length of a short buffer, in bytes.
 const shortLen = 1 << 10

@@ -93,10 +93,10 @@ func (q *QP) begin() bool {
 	return false
 }
 
-// Nudge has an initiator send a WRITE of no bytes, which changes nothing, if it has sent something, but nothing else
-// since the last call. It reports whether it does. A kernel with siw that accepts a connection may overlook what
-// arrives just after its reply until more arrives. What the peer sends meanwhile does not show that it has seen it: a
-// stream of rsocket begins with a message in each direction.
+// Nudge makes an initiator send a WRITE of no bytes, which changes nothing, if it has sent something, but nothing since
+// the last call. It reports whether it does. A kernel with siw that accepts a connection may overlook data that arrive
+// just after its reply, until more arrive. Data of the peer do not show that it has seen them: a stream of rsocket
+// begins with a message in each direction.
 func (q *QP) Nudge() bool {
 	if q.state != transport.RTS || !q.par.Initiator || q.closing || !q.idle() || q.taken != q.mark {
 		q.mark = q.taken

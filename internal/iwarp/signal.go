@@ -2,10 +2,10 @@ package iwarp
 
 import "github.com/verbena-rdma/verbena/internal/wire/iwarp"
 
-// Signals are WRITEs without payload. RFC 5040 has the receiver ignore STag and offset of such a WRITE, so a peer that
-// does not know signals, such as siw, ignores them, and programs see nothing of them.
+// Signals are WRITEs without payload. By RFC 5040 the receiver ignores STag and offset of such a WRITE, so a peer that
+// does not know signals, such as siw, ignores them, and programs do not notice them.
 
-// A Signal is what the layer that has the stream tells the same layer of the peer.
+// A Signal is a message between the layers of both ends that own the stream.
 type Signal struct {
 	Kind SignalKind
 	Arg  uint64
@@ -17,7 +17,7 @@ type SignalKind uint32
 const (
 	// Offer: the sender listens for a peer that knows the token Arg (decision 44).
 	Offer SignalKind = 0x7672_6201
-	// Switch: what follows in this direction comes by the way that was agreed with the token Arg.
+	// Switch: the bytes that follow in this direction come by the way that was agreed with the token Arg.
 	Switch SignalKind = 0x7672_6202
 )
 

@@ -82,8 +82,8 @@ func (q *QP) open(m outgoing) {
 // idle reports whether the stream has taken everything that was built.
 func (q *QP) idle() bool { return len(q.out) == 0 && q.msg.kind == nothing }
 
-// Vectors appends the bytes that the stream should take next to dst, in order. They stay valid until Written, Feed or
-// another method that ends the QP is called.
+// Vectors appends the bytes that the stream should take next to dst, in order. They stay valid until Written is called,
+// or a method that can end the QP, such as Feed.
 func (q *QP) Vectors(dst [][]byte) [][]byte {
 	most := maxSegments
 	if q.par.CRC {
@@ -384,7 +384,7 @@ func (q *QP) Keep() {
 	}
 }
 
-// Draining reports that a bind waits until nobody uses the window. The caller tries again soon, with Vectors.
+// Draining reports that a bind waits until the window has no user. The caller tries again soon, with Vectors.
 func (q *QP) Draining() bool {
 	if q.state != transport.RTS || q.stuck || q.head != q.cur || q.cur == q.SQ.Posted() {
 		return false

@@ -48,7 +48,6 @@ func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*
 		_ = tcp.Close()
 		return nil, err
 	}
-	made.tcp = tcp
 	return made, nil
 }
 

@@ -9,9 +9,9 @@
 //	near_linux.go     the way through shared memory between processes of one host; hot_linux.go: polling it
 //
 // A connection has a goroutine only during its start-up, and while both ends agree on shared memory. Then its socket
-// belongs to the device's epoll set. Whoever has the turn receives, a bounded number of bytes of one socket: a poller
-// of a CQ, or the goroutine of the device while nobody polls. The goroutine that posts sends at once, as far as the
-// socket has room. The next turns send the rest.
+// belongs to the device's epoll set. The goroutine that has the turn receives a bounded number of bytes of each socket.
+// It is a poller of a CQ, or the goroutine of the device while no program polls. The goroutine that posts sends at
+// once, as far as the socket has room. The next turns send the rest.
 //
 // Locks are taken in this order: loop.turn, QP.mu, Config.Memory, those of the queues and CQs. loop.mu is taken last.
 //

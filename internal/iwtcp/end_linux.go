@@ -61,8 +61,8 @@ func (q *QP) end(err error) {
 	}
 }
 
-// unanswered reports whether an error of a socket says that TCP has given up. A host that is switched off is
-// unreachable in its own subnet, where nobody answers for it.
+// unanswered reports whether an error of a socket means that TCP has given up. A host that is switched off is
+// unreachable in its own subnet, where no router answers for it.
 func unanswered(err error) bool {
 	return err == unix.ETIMEDOUT || err == unix.EHOSTUNREACH || err == unix.ENETUNREACH
 }

@@ -89,8 +89,8 @@ func (d *Device) HandOver() {
 	}
 }
 
-// loop runs the QPs of a device. Whoever has the turn receives from the sockets that are ready, and continues to send
-// where there is room again: pollers of CQs, and the loop's goroutine while nobody polls.
+// loop runs the QPs of a device. The goroutine that has the turn receives from the sockets that are ready, and
+// continues to send where there is room again. It is a poller of a CQ, or the loop's goroutine while no program polls.
 //
 // The sockets are in the epoll set ready. That set is in the set parked, which Go's poller watches, so that waiting
 // takes no thread (decision 6). ready is armed there only while the goroutine waits: a program that polls causes no

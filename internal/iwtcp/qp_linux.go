@@ -169,13 +169,9 @@ func (q *QP) reset() {
 		q.m.Abandon()
 		q.m = nil
 	}
-	q.SQ.Clear()
-	if !q.RQ.Shared() {
-		q.RQ.Clear()
-	}
 	q.SendCQ.PurgeNum(q.Num)
 	q.RecvCQ.PurgeNum(q.Num)
-	q.SQ.Clear()
+	q.SQ.Clear() // last: completions that are purged free places
 	if !q.RQ.Shared() {
 		q.RQ.Clear()
 	}

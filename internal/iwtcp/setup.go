@@ -85,8 +85,8 @@ func (r *Request) Addrs() (local, remote netip.AddrPort) { return addrsOf(r.tcp)
 // Private is the initiator's private data.
 func (r *Request) Private() []byte { return r.setup.Peer().Private }
 
-// Depths are the READs and atomics that the initiator answers, and has outstanding, at a time; false if its frame does
-// not say.
+// Depths are the READs and atomics that the initiator answers, and has outstanding, at a time; ok is false if they are
+// not in its frame.
 func (r *Request) Depths() (ird, ord int, ok bool) {
 	p := r.setup.Peer()
 	return int(p.IRD), int(p.ORD), p.Enhanced

@@ -19,13 +19,14 @@ const (
 	patience   = 500 * time.Millisecond
 )
 
-// waiting has connections that wait for their peers: a listener's whose request has not come yet, or those that linger.
-// A source whose connections wait for long takes the places of its own older ones, and shares the places with other
-// sources.
+// waiting holds connections that wait for their peers: those of a listener whose request has not come yet, or those
+// that linger. If a source has its share of the places, its new connection takes the place of its oldest one. If all
+// places are taken, it takes that of the source with the most connections, or the oldest of all. makeRoom has the
+// exceptions.
 type waiting struct {
 	most     int           // connections
 	share    int           // those of one source
-	patience time.Duration // a connection that has waited for less does not end for one of a source with as many
+	patience time.Duration // a connection that has waited for less ends only for a source with fewer connections
 
 	mu sync.Mutex
 	// +checklocks:mu

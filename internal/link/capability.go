@@ -80,7 +80,7 @@ type Screener interface {
 	SetScreen(s Screen)
 }
 
-// A Screen says which management packets are unwanted.
+// A Screen decides which management packets are dropped.
 type Screen interface {
 	// Drop reports whether a datagram for QP 1, a whole MAD, is dropped. It is called at any time, by several goroutines
 	// at once, also for damaged datagrams. It must not block.

@@ -15,11 +15,10 @@ import (
 // The functions of this file are the device's reads and writes of user memory. The race detector does not see the
 // DMA of an adapter, and a program that polls a buffer which a peer writes is a correct RDMA program. So the
 // functions of this file, and only they, are hidden from the race detector.
-
 //
 // A program can unmap memory, or truncate its file, while a region has it; an adapter would still have the pages. Then
-// the functions report false, and the destination has undefined content. Memory that is mapped there
-// by then is accessed like the memory before.
+// the functions report false, and the destination has undefined content. Memory that is mapped there by then is
+// accessed like the memory before.
 
 // ErrUnmapped is the reason of a copy that failed.
 var ErrUnmapped = errors.New("the program has unmapped the memory of the region")

@@ -7,7 +7,7 @@ import (
 
 // onAtomic executes a COMPARE SWAP or a FETCH ADD. The original value of the memory is kept in the responder
 // resource: a duplicate request is answered from there and never executed again.
-func (r *responder) onAtomic(p wire.Packet, info *wire.Info) *fault {
+func (r *responder) onAtomic(p wire.Packet) *fault {
 	h := p.AtomicETH()
 	r.qp.Counters.RxAtomicRequests++
 	res := r.newResource()

@@ -264,17 +264,14 @@ func (q *SendQueue) room(n uint32) bool {
 	return q.own != nil && q.posted.Load()+n-q.polled.Load() <= q.cap
 }
 
-// clear empties the queue (RESET) and returns the index of the next request.
-func (q *SendQueue) clear() uint32 {
+// Clear empties the queue (RESET) and returns the index of the next request.
+func (q *SendQueue) Clear() uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.posted.Store(q.fill)
 	q.polled.Store(q.fill)
 	return q.fill
 }
-
-// Clear empties a queue that does not belong to a QP of this package, such as that of a raw packet QP.
-func (q *SendQueue) Clear() uint32 { return q.clear() }
 
 // RecvWQE is a posted receive.
 type RecvWQE struct {
@@ -455,11 +452,8 @@ func (q *RecvQueue) Posted() int {
 // Release frees the slots of n receives whose completions were polled.
 func (q *RecvQueue) Release(n uint32) { q.polled.Add(n) }
 
-// Clear is SendQueue.Clear for receives.
-func (q *RecvQueue) Clear() { q.clear() }
-
-// clear empties the queue (RESET).
-func (q *RecvQueue) clear() {
+// Clear empties the queue (RESET).
+func (q *RecvQueue) Clear() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.taken = q.fill

@@ -84,7 +84,7 @@ func (r *requester) resends() bool { return (r.nxt-r.una)&psn.Mask < (r.max-r.un
 // acknowledgement.
 func (r *requester) revoke() { r.qp.revoke(&r.sentByReference) }
 
-// revoke invalidates outstanding references, if some says that there may be any.
+// revoke invalidates outstanding references, if some is set: there may be some.
 func (qp *QP) revoke(some *bool) {
 	if !*some {
 		return

@@ -20,7 +20,7 @@ type requesterWQE struct {
 	sent  int64  // when the first packet was sent
 }
 
-// sendPhase says whether the requester may send.
+// sendPhase is what the requester may send.
 type sendPhase uint8
 
 const (
@@ -374,7 +374,7 @@ func (r *requester) reset() {
 		return
 	}
 	r.revoke()
-	for end := r.sq.clear(); r.head != end; r.head++ {
+	for end := r.sq.Clear(); r.head != end; r.head++ {
 		w := r.sq.At(r.head)
 		r.dropOwn(w)
 		w.requesterWQE = requesterWQE{}

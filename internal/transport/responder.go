@@ -87,7 +87,7 @@ func (r *responder) reset() {
 	r.phase = between
 	r.replies.reset()
 	if q := r.rq; q != nil && !q.Shared() {
-		q.clear()
+		q.Clear()
 	}
 	r.forget()
 }
@@ -96,7 +96,7 @@ func (r *responder) reset() {
 func (r *responder) pending() bool { return r.replies.pending() }
 
 // onRequest handles a request that has passed the checks of OnPacket.
-func (r *responder) onRequest(_ int64, p *link.RxPacket, info *wire.Info) {
+func (r *responder) onRequest(p *link.RxPacket, info *wire.Info) {
 	r.data, r.span, r.epoch = payload{p.Payload(), p.Away}, 1, p.Epoch
 	if p.Train {
 		r.span = r.packets(uint32(r.data.len()))
@@ -203,12 +203,8 @@ func (r *responder) disorder(info *wire.Info) error {
 	case inSend:
 		return fmt.Errorf("%s inside a SEND that has brought %d bytes", came, r.recv.got)
 	case inWrite:
-		return fmt.Errorf(
-			"%s inside an RDMA WRITE that has brought %d of %d bytes",
-			came,
-			r.write.size-r.write.left,
-			r.write.size,
-		)
+		return fmt.Errorf("%s inside an RDMA WRITE that has brought %d of %d bytes", came, r.write.size-r.write.left,
+			r.write.size)
 	default:
 		return fmt.Errorf("%s where a message must begin", came)
 	}
@@ -225,7 +221,7 @@ func (r *responder) execute(p wire.Packet, info *wire.Info) *fault {
 	case info.Flags&wire.IsRead != 0 && access&accessRead != 0:
 		return r.onRead(p)
 	case info.Flags&wire.IsAtomic != 0 && access&accessAtomic != 0:
-		return r.onAtomic(p, info)
+		return r.onAtomic(p)
 	case info.Flags&wire.IsAtomicWrite != 0 && access&accessWrite != 0:
 		return r.onAtomicWrite(p)
 	case info.Flags&wire.IsFlush != 0 && access&accessFlush != 0:

@@ -46,7 +46,7 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	case response && qp.Type != XRCRecv:
 		qp.req.onResponse(now, p, info)
 	case !response && qp.Type != XRCSend:
-		qp.resp.onRequest(now, p, info)
+		qp.resp.onRequest(p, info)
 	default:
 		qp.Counters.BadOpcode++
 	}

@@ -259,10 +259,10 @@ type Attr struct {
 	Access        uint32 // qp_access_flags, as mr.Access
 	MaxRdAtomic   int    // initiator depth
 	MaxDestRdAtom int    // responder resources
-	MinRNRTimer   uint8  // code 0..31
-	Timeout       uint8  // code 0..31; 0 = for ever
-	RetryCnt      uint8  // 0..7
-	RNRRetry      uint8  // 0..7; 7 = for ever
+	MinRNRTimer   uint8  // code 0 to 31
+	Timeout       uint8  // code 0 to 31; 0: no limit
+	RetryCnt      uint8  // 0 to 7
+	RNRRetry      uint8  // 0 to 7; 7: no limit
 	SQDNotify     bool   // en_sqd_async_notify
 	Port          uint8
 	PathOwner     any // state of the layer above that belongs to Path
@@ -314,12 +314,12 @@ const (
 	MaskDestQPN       Mask = 1 << 20
 )
 
-// Counters of a QP or shard, under the names of the kernel's hw_counters. The responder
-// writes the first group, the requester the second.
+// Counters of a QP or shard, under the names of the kernel's hw_counters. The responder writes the first group, the
+// requester the second.
 type Counters struct {
 	DuplicateRequest     uint64 // duplicate_request
 	OutOfSequence        uint64 // out_of_sequence
-	RNRNakSent           uint64 // rcvd_rnr of the peer; rxe: send_rnr_err
+	RNRNakSent           uint64 // send_rnr_err
 	RespLocalLengthError uint64 // resp_local_length_error
 	RespRemoteAccessErrs uint64 // resp_remote_access_errors
 	RespCQEError         uint64 // resp_cqe_error
@@ -330,7 +330,7 @@ type Counters struct {
 
 	PacketSeqErr       uint64 // packet_seq_err: NAKs of that kind received
 	LocalAckTimeoutErr uint64 // local_ack_timeout_err
-	RNRNakRcvd         uint64 // rnr_nak received
+	RNRNakRcvd         uint64 // rcvd_rnr_err
 	RNRNakRetryErr     uint64 // rnr_nak_retry_err
 	RetryExceeded      uint64 // retry_exceeded_err
 	ReqRemoteAccessErr uint64 // req_remote_access_errors

@@ -22,7 +22,8 @@ import (
 // A Duplex is an end of a stream of bytes in both directions between two processes of a user. Each end owns a piece of
 // memory, which the other one can only read: its words, and the ring with the bytes that it sends.
 //
-// Its methods must not be called concurrently. Whoever uses it learns of the end of the other process by other means.
+// Its methods must not be called concurrently. It does not detect the end of the other process; callers have other
+// means.
 type Duplex struct {
 	fd        int // a unix socket for wake-ups
 	own, peer *memory
