@@ -42,14 +42,16 @@ func (m *manager) establish(c *cm.ID) error {
 func (m *manager) listen(p cm.ListenParams) (*cm.Listener, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.machine.Listen(p)
+	l, err := m.machine.Listen(m.now(), p, &m.batch)
+	m.finish()
+	return l, err
 }
 
 // unlisten ends a listener.
 func (m *manager) unlisten(l *cm.Listener) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.machine.Unlisten(l)
+	m.machine.Unlisten(m.now(), l)
 }
 
 // adopt makes id the owner of a request.

@@ -262,6 +262,29 @@ func TestC_DISC_06_BothAtOnce(t *testing.T) {
 	})
 }
 
+// TestC_LIS_08_ListenAgain checks that a request waits for a program that ends a listener and makes another at once.
+func TestC_LIS_08_ListenAgain(t *testing.T) {
+	in(t, func(w *world) {
+		first := w.listen(at(addrB, port), 2)
+		first.close()
+		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
+		w.ok(c.CreateQP(nil, qpInit()))
+		w.ok(c.Connect(bg, nil))
+		time.Sleep(200 * time.Millisecond)
+		l := w.listen(at(addrB, port), 2)
+		start := time.Now()
+		ev := w.next(l.ch, rdmacm.EventConnectRequest)
+		if took := time.Since(start); took > 10*time.Millisecond {
+			t.Errorf("the request came %v after the new listener", took)
+		}
+		w.ok(ev.Ack())
+		w.ok(ev.ID.Close())
+		c.expect(rdmacm.EventRejected)
+		c.close()
+		l.close()
+	})
+}
+
 func TestC_LIS_07_Backlog(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.listen(at(addrB, port), 2)

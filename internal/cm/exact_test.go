@@ -211,7 +211,7 @@ func TestSourceLearnedAgain(t *testing.T) {
 // A listener makes room among its own handshakes, also if a source has many at another one.
 func TestRoomOfAListener(t *testing.T) {
 	s := newFloodTest(t, 4)
-	other, err := s.m.Listen(ListenParams{Service: simTCP + 1, MaxHalfOpen: 100})
+	other, err := s.m.Listen(0, ListenParams{Service: simTCP + 1, MaxHalfOpen: 100}, new(Batch))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func crowd(t testing.TB) (*Machine, []*ID) {
 	}
 	for _, l := range []ListenParams{{Service: cmmsg.PSTCP.Service(7471)},
 		{Service: cmmsg.PSUDP.Service(7471), UD: true}, {Service: cmmsg.PSTCP.Service(7174)}} {
-		if _, err := s.m.Listen(l); err != nil {
+		if _, err := s.m.Listen(0, l, new(Batch)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,8 +121,8 @@ func FuzzMachine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, program []byte) {
 		s := newStage(nil)
 		for _, ps := range []cmmsg.PortSpace{cmmsg.PSTCP, cmmsg.PSUDP} {
-			if _, err := s.m.Listen(ListenParams{Service: ps.Service(7471), UD: ps == cmmsg.PSUDP,
-				Backlog: NewBacklog(3)}); err != nil {
+			if _, err := s.m.Listen(0, ListenParams{Service: ps.Service(7471), UD: ps == cmmsg.PSUDP,
+				Backlog: NewBacklog(3)}, new(Batch)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -209,7 +209,7 @@ func TestCrowd(t *testing.T) {
 func TestDroppedMessagesDoNotAllocate(t *testing.T) {
 	s := newStage(t)
 	l := ListenParams{Service: cmmsg.PSTCP.Service(7471), Backlog: NewBacklog(1)}
-	if _, err := s.m.Listen(l); err != nil {
+	if _, err := s.m.Listen(0, l, new(Batch)); err != nil {
 		t.Fatal(err)
 	}
 	build := func(kind string, pairs ...string) []byte {

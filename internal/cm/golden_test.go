@@ -173,7 +173,7 @@ func (r *replay) listen(first captured) {
 	if r.active || r.session[1].msg.Kind() == cmmsg.KindREJ {
 		return
 	}
-	if _, err := r.m.Listen(p); err != nil {
+	if _, err := r.m.Listen(0, p, new(Batch)); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -30,7 +30,7 @@ func newFloodTest(t testing.TB, limit int) *floodTest {
 	s := &floodTest{t: t, m: New(Config{GUID: hereGUID, Seed: [32]byte{1}}), guid: 0x5555, timeout: 31, retries: 15,
 		rep: map[uint32][2]uint32{}, events: map[*ID]EventType{}}
 	var err error
-	if s.l, err = s.m.Listen(ListenParams{Service: simTCP, MaxHalfOpen: limit}); err != nil {
+	if s.l, err = s.m.Listen(0, ListenParams{Service: simTCP, MaxHalfOpen: limit}, new(Batch)); err != nil {
 		t.Fatal(err)
 	}
 	s.accept = func(id *ID) {

@@ -88,8 +88,9 @@ func (b *Backlog) enter() bool {
 
 func (b *Backlog) leave() { b.used.Add(-1) }
 
-// Listen begins to take requests (ib_cm_listen). EADDRINUSE: there is a listener for the same requests.
-func (m *Machine) Listen(p ListenParams) (*Listener, error) {
+// Listen begins to take requests (ib_cm_listen), also those that have come since the last listener for the service
+// ended, if that was just now. EADDRINUSE: there is a listener for the same requests.
+func (m *Machine) Listen(now int64, p ListenParams, out *Batch) (*Listener, error) {
 	if p.Addr.IsValid() {
 		p.Addr = p.Addr.Unmap().WithZone("")
 	}
@@ -107,17 +108,19 @@ func (m *Machine) Listen(p ListenParams) (*Listener, error) {
 	}
 	l := &Listener{Context: p.Context, p: p}
 	m.listeners[p.Service] = append(m.listeners[p.Service], l)
+	m.admitWaiting(now, p.Service, out)
 	return l, nil
 }
 
 // Unlisten ends l. Requests that it has handed up stay: the caller answers or destroys them.
-func (m *Machine) Unlisten(l *Listener) {
+func (m *Machine) Unlisten(now int64, l *Listener) {
 	s := l.p.Service
 	if i := slices.Index(m.listeners[s], l); i >= 0 {
 		m.listeners[s] = slices.Delete(m.listeners[s], i, i+1)
 	}
 	if len(m.listeners[s]) == 0 {
 		delete(m.listeners, s)
+		m.noteEnd(now, s)
 	}
 }
 

@@ -14,7 +14,7 @@ func TestFloodOfLookups(t *testing.T) {
 	m := New(Config{Seed: [32]byte{8: 4}})
 	now := int64(1000 * millisecond)
 	m.guard.now = func() int64 { return now }
-	if _, err := m.Listen(ListenParams{Service: simUDP, UD: true}); err != nil {
+	if _, err := m.Listen(0, ListenParams{Service: simUDP, UD: true}, new(Batch)); err != nil {
 		t.Fatal(err)
 	}
 	look := func(from netip.Addr, n uint32) []byte {

@@ -62,6 +62,8 @@ type Machine struct {
 	qps       map[peerKey]*ID
 	sidr      map[sidrKey]*ID
 	listeners map[cmmsg.ServiceID][]*Listener
+	ended     []endedService
+	waiting   []waitingRequest
 
 	timers   timers
 	free     *pending // messages to be used again

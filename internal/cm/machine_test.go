@@ -94,7 +94,7 @@ func TestT_05_MachinesDiffer(t *testing.T) {
 // TestKeptAnswersAreBounded: refusals beyond the limit are not kept.
 func TestKeptAnswersAreBounded(t *testing.T) {
 	s := newStage(t)
-	if _, err := s.m.Listen(ListenParams{Service: cmmsg.PSTCP.Service(7471)}); err != nil {
+	if _, err := s.m.Listen(0, ListenParams{Service: cmmsg.PSTCP.Service(7471)}, new(Batch)); err != nil {
 		t.Fatal(err)
 	}
 	mad := s.message(parseArgs([]string{"REQ"}))
@@ -132,7 +132,7 @@ func TestSharedBacklog(t *testing.T) {
 	var got [2]int
 	for i := range s {
 		s[i] = newStage(t)
-		if _, err := s[i].m.Listen(p); err != nil {
+		if _, err := s[i].m.Listen(0, p, new(Batch)); err != nil {
 			t.Fatal(err)
 		}
 		s[i].m.OnMAD(0, 0, thereAddr, hereAddr, s[i].message(parseArgs([]string{"REQ"})), &s[i].out)
@@ -186,7 +186,7 @@ type pair struct {
 
 func newPair(t testing.TB) *pair {
 	p := &pair{a: New(Config{GUID: 1, Seed: [32]byte{1}}), b: New(Config{GUID: 2, Seed: [32]byte{2}})}
-	if _, err := p.b.Listen(ListenParams{Service: simTCP}); err != nil {
+	if _, err := p.b.Listen(0, ListenParams{Service: simTCP}, new(Batch)); err != nil {
 		t.Fatal(err)
 	}
 	return p
@@ -366,11 +366,11 @@ func TestErrorsAreErrnos(t *testing.T) {
 	if id.Service() != simTCP || id.LocalPSN() != cmmsg.REQ(cmmsg.Msg(s.out.Mail[0].MAD[:]).Data()).StartPSN() {
 		t.Errorf("the ID asks for %v with PSN %#x", id.Service(), id.LocalPSN())
 	}
-	l, err := s.m.Listen(ListenParams{Service: simTCP})
+	l, err := s.m.Listen(0, ListenParams{Service: simTCP}, new(Batch))
 	if err != nil || l.Params().Service != simTCP {
 		t.Fatal(err)
 	}
-	if _, err := s.m.Listen(ListenParams{Service: simTCP}); !errors.Is(err, syscall.EADDRINUSE) {
+	if _, err := s.m.Listen(0, ListenParams{Service: simTCP}, new(Batch)); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Errorf("listening twice: %v", err)
 	}
 	s.m.cfg.MaxIDs = 1

@@ -61,7 +61,8 @@ func (m *Machine) find(back *link.Path, msg cmmsg.Msg) *ID {
 	return id
 }
 
-// Wants reports whether a datagram from src belongs to a connection, a look-up or a listener of this machine. If
+// Wants reports whether a datagram from src belongs to a connection, a look-up or a listener of this machine, or to a
+// listener that has just ended. If
 // several machines share a device's QP 1, the one that wants a datagram gets it. A datagram that none wants goes to
 // one of them, always the same, which refuses it.
 func (m *Machine) Wants(src netip.Addr, mad []byte) bool {
@@ -73,10 +74,10 @@ func (m *Machine) Wants(src netip.Addr, mad []byte) bool {
 	switch msg.Kind() {
 	case cmmsg.KindREQ:
 		r := cmmsg.REQ(msg.Data())
-		return m.peers[peerKey{gid, r.LocalGUID(), r.LocalID()}] != nil || len(m.listeners[r.ServiceID()]) > 0
+		return m.peers[peerKey{gid, r.LocalGUID(), r.LocalID()}] != nil || m.serves(r.ServiceID())
 	case cmmsg.KindSIDRREQ:
 		r := cmmsg.SIDRREQ(msg.Data())
-		return m.sidr[sidrKey{gid, r.RequestID()}] != nil || len(m.listeners[r.ServiceID()]) > 0
+		return m.sidr[sidrKey{gid, r.RequestID()}] != nil || m.serves(r.ServiceID())
 	case cmmsg.KindSIDRREP:
 		return m.ids[msg.LocalID()] != nil
 	case cmmsg.KindREJ:

@@ -167,7 +167,7 @@ func newWorld(t *testing.T, mode mode, seed int64) *world {
 		for _, p := range []ListenParams{{Service: simTCP}, {Service: simUDP, UD: true}} {
 			p.Backlog = NewBacklog(w.rng.IntN(4) + 1)
 			h.backlogs = append(h.backlogs, p.Backlog)
-			if _, err := h.m.Listen(p); err != nil {
+			if _, err := h.m.Listen(0, p, new(Batch)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -114,9 +114,11 @@ func (s *stage) do(cmd string, a *args) error {
 		s.machine(Config{MaxIDs: int(a.num("max", 0)), MRATimeout: uint8(a.num("mra", 0)), Agent: uint32(a.hex("agent", 0)),
 			HasPKey: partitionArg(a)})
 	case "listen":
-		return s.listen(a)
+		err := s.listen(a)
+		s.show(a.str("as", ""))
+		return err
 	case "unlisten":
-		s.m.Unlisten(s.listeners[a.word(0)])
+		s.m.Unlisten(s.now, s.listeners[a.word(0)])
 	case "in":
 		s.receive(a, s.message(a))
 		s.show(a.str("as", ""))
@@ -186,7 +188,7 @@ func (s *stage) listen(a *args) error {
 	if n := a.num("backlog", 0); n != 0 {
 		p.Backlog = NewBacklog(int(n))
 	}
-	l, err := s.m.Listen(p)
+	l, err := s.m.Listen(s.now, p, &s.out)
 	s.outcome(err)
 	if err == nil {
 		l.Context = a.word(0)

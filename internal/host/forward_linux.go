@@ -93,6 +93,9 @@ func (l *leader) forward(m Mail) bool {
 	l.mu.Lock()
 	to, local := l.table.route(m.Packet), l.local
 	held := to == nil && l.hold(m)
+	if to == nil && !held {
+		to = l.formerOwnerOf(m.Packet)
+	}
 	l.mu.Unlock()
 	if to != nil && to != local {
 		l.post(to, m)

@@ -72,6 +72,8 @@ type leader struct {
 	// +checklocks:mu
 	held []heldMail
 	// +checklocks:mu
+	former []formerOwner
+	// +checklocks:mu
 	local *session // of this process; nil in verbena serve
 	// +checklocks:mu
 	paces      map[uint32]time.Time // by user: when its whole burst is free again
@@ -227,7 +229,9 @@ func (l *leader) handle(s *session, f frame) (reply frame, fds []int) {
 		l.resteer()
 	case kindUnlisten:
 		l.foreign.CompareAndDelete(f.id, s)
-		l.table.unlisten(s, f.id)
+		if l.table.unlisten(s, f.id) {
+			l.noteRelease(f.id, s)
+		}
 		l.resteer()
 	case kindEnter:
 		reply.errno = l.table.enter(s, f.addr)

@@ -61,6 +61,7 @@ func (l *leader) leave(s *session) {
 	for id := range s.services {
 		l.foreign.CompareAndDelete(id, s)
 	}
+	l.forgetFormer(s)
 	slots := l.table.remove(s)
 	if services > 0 {
 		l.resteer()

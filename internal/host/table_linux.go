@@ -222,13 +222,16 @@ func (t *table) listen(s *session, id uint64) syscall.Errno {
 	return 0
 }
 
-func (t *table) unlisten(s *session, id uint64) {
-	if t.services[id] == s {
-		delete(t.services, id)
-		delete(s.services, id)
-		i, _ := slices.BinarySearch(t.claimed, id)
-		t.claimed = slices.Delete(t.claimed, i, i+1)
+// unlisten reports whether the session has owned the service ID.
+func (t *table) unlisten(s *session, id uint64) bool {
+	if t.services[id] != s {
+		return false
 	}
+	delete(t.services, id)
+	delete(s.services, id)
+	i, _ := slices.BinarySearch(t.claimed, id)
+	t.claimed = slices.Delete(t.claimed, i, i+1)
+	return true
 }
 
 // enter makes a session a member of a multicast group.

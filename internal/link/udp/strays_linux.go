@@ -63,9 +63,10 @@ func (r *strayReader) run(raw syscall.RawConn, counters *counters) {
 		v.flush(counters, 0) // the port counts the packets when it takes them
 		for i := range b.Packets {
 			p := &b.Packets[i]
-			r.link.mail.put(host.Mail{
-				Packet: bytes.Clone(p.Data), Src: p.Src, Dst: p.Dst, TClass: p.TClass, HopLimit: p.HopLimit,
-			})
+			m := host.Mail{Packet: bytes.Clone(p.Data), Src: p.Src, Dst: p.Dst, TClass: p.TClass, HopLimit: p.HopLimit}
+			if !r.rx.group.Forward(m) { // to a process that has just stopped listening, or listens since now
+				r.link.mail.put(m)
+			}
 		}
 		if wait := limit.spend(int(seen), time.Since(limit.start)); wait > 0 {
 			select {

@@ -37,6 +37,13 @@ func (s ServiceID) Port() (ps PortSpace, port uint16, ok bool) {
 	return ps, port, s>>32 == 0 && portSpaceNames[ps] != ""
 }
 
+// SamePort reports whether two service IDs are equal, or have the same port in port spaces of rdma_cm.
+func (s ServiceID) SamePort(t ServiceID) bool {
+	_, a, known := s.Port()
+	_, b, both := t.Port()
+	return s == t || known && both && a == b
+}
+
 // String returns "TCP:7471" for rdma_cm's service IDs and hexadecimal for others.
 func (s ServiceID) String() string {
 	if ps, port, ok := s.Port(); ok {

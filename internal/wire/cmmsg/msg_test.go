@@ -302,6 +302,20 @@ func TestW_CMA_01_ServiceIDs(t *testing.T) {
 	}
 }
 
+func TestSamePort(t *testing.T) {
+	tcp := cmmsg.PSTCP.Service(7471)
+	for s, want := range map[cmmsg.ServiceID]bool{
+		tcp: true, cmmsg.PSUDP.Service(7471): true, cmmsg.PSTCP.Service(7472): false, 7471: false, 1<<32 | tcp: false,
+	} {
+		if tcp.SamePort(s) != want || s.SamePort(tcp) != want {
+			t.Errorf("%v and %v: %v, want %v", tcp, s, !want, want)
+		}
+	}
+	if !cmmsg.ServiceID(1).SamePort(1) || cmmsg.ServiceID(1).SamePort(2) {
+		t.Error("service IDs that are not of rdma_cm")
+	}
+}
+
 // TestW_CMA_02_IPHeader covers both IP versions and headers of neither.
 func TestW_CMA_02_IPHeader(t *testing.T) {
 	v6a, v6b := netip.MustParseAddr("fe80::1%eth0"), netip.MustParseAddr("fd77::2")
