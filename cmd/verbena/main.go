@@ -19,7 +19,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "verbena:", err)
 		os.Exit(1)
 	}
-	status := run(os.Args, &tool.Env{Stdout: os.Stdout, Stderr: os.Stderr})
+	env := &tool.Env{Argv0: "verbena", Stderr: os.Stderr}
+	out := tool.NewOutput(os.Stdout, func(err error) {
+		fmt.Fprintf(os.Stderr, "%s: cannot write the standard output: %v\n", env.Argv0, err)
+	})
+	env.Stdout = out
+	status := run(os.Args, env)
+	if out.Failed() && status == 0 {
+		status = 1
+	}
 	stop()
 	pcap.Flush() // devices of rdmacm are open until the process ends
 	os.Exit(status)

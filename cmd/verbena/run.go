@@ -31,7 +31,9 @@ func run(argv []string, env *tool.Env) int {
 	status := 0
 	root := rootCommand(env, &status)
 	root.SetArgs(argv[1:])
-	if err := root.Execute(); err != nil {
+	if err := root.Execute(); tool.Reported(err) {
+		return 1
+	} else if err != nil {
 		// Cobra's error for a misspelt name has several lines.
 		fmt.Fprintf(env.Stderr, "verbena: %s\nverbena --help lists the commands\n", strings.TrimSpace(err.Error()))
 		return 1

@@ -22,7 +22,7 @@ type screen struct {
 // open sets the terminal up and reports whether the output is one that supports drawing. If it returns
 // true, restore must be called.
 func (s *screen) open(w io.Writer) bool {
-	out, ok := w.(*os.File)
+	out, ok := w.(interface{ Fd() uintptr })
 	if !ok || !term.IsTerminal(int(out.Fd())) || os.Getenv("TERM") == "dumb" {
 		return false
 	}

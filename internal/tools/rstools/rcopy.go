@@ -135,15 +135,8 @@ func copyFile(env *tool.Env, source, to, port string) error {
 	}
 	say("transferring...")
 	size := info.Size()
-	if err := (&copyMsg{command: copyWrite, body: binary.NativeEndian.AppendUint64(nil, uint64(size))}).send(
-		c); err != nil {
-		return err
-	}
 	start := time.Now()
-	if n, err := io.Copy(c, io.LimitReader(file, size)); err != nil || n < size {
-		return errors.Join(fmt.Errorf("%d of %d bytes were sent", n, size), err)
-	}
-	if err := copyAnswer(c, copyWrite); err != nil {
+	if err := sendFile(c, file, size); err != nil {
 		return err
 	}
 	took := time.Since(start)
@@ -156,6 +149,43 @@ func copyFile(env *tool.Env, source, to, port string) error {
 	fmt.Fprintf(env.Stdout, "%d bytes in %.2f seconds = %.2f Gb/sec\n", size, us/1e6, float64(size)*8/(1000*us))
 	return nil
 }
+
+// sendFile sends size bytes of a file. It reads the answer meanwhile: a server whose disk is full answers before it has
+// read everything, and that answer is a better reason than the connection's end.
+func sendFile(c net.Conn, file io.Reader, size int64) error {
+	m := copyMsg{command: copyWrite, body: binary.NativeEndian.AppendUint64(nil, uint64(size))}
+	if err := m.send(c); err != nil {
+		return err
+	}
+	answer := make(chan error, 1)
+	go func() {
+		err := copyAnswer(c, copyWrite)
+		answer <- err
+		if err != nil {
+			_ = c.SetWriteDeadline(time.Now()) // the rest of the file is in vain
+		}
+	}()
+	n, err := io.Copy(c, io.LimitReader(file, size))
+	if err == nil && n == size {
+		return <-answer
+	}
+	err = errors.Join(fmt.Errorf("%d of %d bytes were sent", n, size), err)
+	var ofConn *net.OpError
+	if !errors.As(err, &ofConn) { // the file's fault: there will be no answer
+		return err
+	}
+	said := <-answer
+	if errors.As(said, new(refusal)) {
+		return said
+	}
+	return err
+}
+
+// A refusal is an answer of the server with an error.
+type refusal struct{ syscall.Errno }
+
+func (r refusal) Error() string { return "the server reports: " + r.Errno.Error() }
+func (r refusal) Unwrap() error { return r.Errno }
 
 // unixMode returns a file's mode as stat does.
 func unixMode(info os.FileInfo) uint32 { return syscall.S_IFREG | uint32(info.Mode().Perm()) }
@@ -170,7 +200,7 @@ func copyAnswer(c net.Conn, command uint8) error {
 		return fmt.Errorf("invalid length %d or bad command response %x:%x", copyHeader+len(m.body), m.command,
 			command|copyResp)
 	case m.data != 0:
-		return fmt.Errorf("the server reports: %w", syscall.Errno(m.data))
+		return refusal{syscall.Errno(m.data)}
 	}
 	return nil
 }
@@ -220,6 +250,7 @@ type copyServer struct {
 	c     net.Conn
 	files *copyFolder
 	file  *os.File
+	rest  int64 // bytes of the file that the client still sends after an error
 }
 
 func (s *copyServer) serve() error {
@@ -249,7 +280,12 @@ func (s *copyServer) serve() error {
 			errors.As(err, &errno)
 			status = uint32(errno)
 		}
-		if e := (&copyMsg{command: m.command | copyResp, data: status, id: m.id}).send(s.c); e != nil || err != nil {
+		e := (&copyMsg{command: m.command | copyResp, data: status, id: m.id}).send(s.c)
+		if e == nil && err != nil {
+			// A client that reads the answer after it has sent everything would get ECONNRESET instead.
+			_, _ = io.CopyN(io.Discard, s.c, s.rest)
+		}
+		if e != nil || err != nil {
 			return errors.Join(err, e)
 		}
 	}
@@ -279,8 +315,9 @@ func (s *copyServer) write(m *copyMsg) error {
 		return fmt.Errorf("file of %d bytes: %w", size, syscall.EFBIG)
 	}
 	s.say("...%d bytes...", size)
-	n, err := io.Copy(s.file, io.LimitReader(s.c, int64(size)))
-	if err == nil && n < int64(size) {
+	data := &io.LimitedReader{R: s.c, N: int64(size)}
+	_, err := io.Copy(s.file, data)
+	if s.rest = data.N; err == nil && s.rest > 0 {
 		err = io.ErrUnexpectedEOF
 	}
 	return err

@@ -32,8 +32,13 @@ type Env struct {
 }
 
 // Failf reports an error and returns the exit status for it. What in it would command the terminal is escaped: errors
-// quote other programs and hosts.
+// quote other programs and hosts. An error of Output is not repeated.
 func (e *Env) Failf(format string, args ...any) int {
+	for _, a := range args {
+		if err, ok := a.(error); ok && Reported(err) {
+			return 1
+		}
+	}
 	fmt.Fprint(e.Stderr, printable.Lines(fmt.Sprintf(format, args...)+"\n"))
 	return 1
 }
