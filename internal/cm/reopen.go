@@ -16,7 +16,7 @@ import (
 const (
 	// reopenTime is the time after the end of a listener for which requests wait. It is shorter than the time after
 	// which a machine repeats a request first; see hasten.
-	reopenTime = 250 * millisecond
+	reopenTime = 450 * millisecond
 
 	maxEnded   = 64 // services
 	maxWaiting = 16 // requests
