@@ -43,6 +43,11 @@ func TestReportsHaveIDs(t *testing.T) {
 				continue
 			}
 			for _, d := range r.Devices {
+				for _, c := range d.CM {
+					if c.Name == "ids" {
+						t.Errorf("device %s counts its IDs, %d", d.Name, c.Value)
+					}
+				}
 				for _, id := range d.CMIDs {
 					if id.Num == 0 || numbers[id.Num] {
 						t.Errorf("an ID has number %d, as another one or none", id.Num)

@@ -3,10 +3,12 @@
 package soft
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -14,6 +16,15 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
+
+// TestCaptureFileCannotBeCreated: the error has the name of the file and the system's reason.
+func TestCaptureFileCannotBeCreated(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "none", "x.pcapng")
+	f, err := createCapture(name)
+	if f != nil || !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), name) {
+		t.Errorf("%v, %v", f, err)
+	}
+}
 
 // TestCaptureFileOfAnotherWriter checks that a capture begins with an empty file, and does not touch one that another
 // process writes: its own name then has the process ID.

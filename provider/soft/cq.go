@@ -58,27 +58,14 @@ func (c *cq) Poll(wcs []verbs.WC) (int, error) {
 		return c.pollExtended(wcs)
 	}
 	n, err := c.CQ.Poll(len(wcs), func(i int, e *transport.CQE) { toWC(&wcs[i], e) })
-	if err != nil {
-		return n, verbsError("", err)
-	}
-	return n, nil
+	return n, verbsError("", err)
 }
 
 // ReqNotify arms the CQ.
-func (c *cq) ReqNotify(solicitedOnly bool) error {
-	if err := c.Arm(solicitedOnly); err != nil {
-		return verbsError("", err)
-	}
-	return nil
-}
+func (c *cq) ReqNotify(solicitedOnly bool) error { return verbsError("", c.Arm(solicitedOnly)) }
 
 // Resize changes the size.
-func (c *cq) Resize(cqe int) error {
-	if err := c.CQ.Resize(cqe); err != nil {
-		return verbsError("", err)
-	}
-	return nil
-}
+func (c *cq) Resize(cqe int) error { return verbsError("", c.CQ.Resize(cqe)) }
 
 // cqOf returns the driver's CQ of a program's; nil for nil.
 func cqOf(c *verbs.CQ) *cq { return driver.Of[*cq](c) }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/gsi"
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/raw"
@@ -205,6 +207,112 @@ func TestIndirectionTablesAreLimited(t *testing.T) {
 	}
 	if n := d.rawUse.tables.Load(); n != maxIndTables {
 		t.Errorf("%d tables count, want %d", n, maxIndTables)
+	}
+}
+
+// TestStaleStateOfAWorkQueue: a change from a state that the queue has left by itself fails, and changes nothing.
+func TestStaleStateOfAWorkQueue(t *testing.T) {
+	c := opened(t, inMemory(t, 0))
+	defer c.Close()
+	pd, err := c.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pd.Close()
+	cq, err := c.CreateCQ(1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cq.Close()
+	q, err := c.CreateWQ(&verbs.WQInitAttr{MaxWR: 1, MaxSGE: 1, PD: pd, CQ: cq})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	drv := driver.Of[*wq](q)
+	if err := drv.Modify(verbs.WQSReady, verbs.WQSReset, 0, 0); !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("from a state that the queue is not in: %v, want EINVAL", err)
+	}
+	if err := drv.Modify(verbs.WQSReset, verbs.WQSReady, 0, 0); err != nil || drv.State() != verbs.WQSReady {
+		t.Errorf("%v, the queue is in %v", err, drv.State())
+	}
+}
+
+// A sharedLink has the parts of a link that several processes share.
+type sharedLink struct {
+	link.Link
+	err    error // of ClaimService
+	claims int
+	screen link.Screen
+}
+
+func (l *sharedLink) Capabilities() link.Capabilities {
+	return link.Capabilities{Shared: l, Screener: l}
+}
+func (l *sharedLink) CommIDs() (uint32, int)  { return 0xabc00000, 12 }
+func (l *sharedLink) SetScreen(s link.Screen) { l.screen = s }
+
+func (l *sharedLink) ClaimService(uint64, netip.Addr) (func(), error) {
+	l.claims++
+	return func() { l.claims-- }, l.err
+}
+
+type anyScreen struct{ link.Screen }
+
+// TestQP1OfASharedLink: connection management gets claims, IDs and screens from a link that processes share, and does
+// without them on one that has none.
+func TestQP1OfASharedLink(t *testing.T) {
+	for what, l := range map[string]*sharedLink{"shared": {}, "not shared": nil} {
+		fabric := mem.NewFabric(mem.Config{})
+		d, err := New(softlink.On(Config{Addrs: addrs("10.0.0.1")}, softlink.Links{
+			Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
+				inner, err := fabric.Open(addrs, ports)
+				if l == nil || err != nil {
+					return inner, err
+				}
+				l.Link = inner
+				return l, nil
+			}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, end := withQP1(t, d)
+		p.Screen(anyScreen{})
+		prefix, bits := p.CommIDs()
+		release, err := p.ClaimService(7, netip.Addr{})
+		if err != nil || (bits == 12) != (l != nil) || (prefix == 0xabc00000) != (l != nil) {
+			t.Errorf("%s: %v, %#x with %d bits", what, err, prefix, bits)
+		}
+		if l != nil && (l.claims != 1 || l.screen != anyScreen{}) {
+			t.Errorf("%d claims, the screen is %v", l.claims, l.screen)
+		}
+		if release(); l != nil && l.claims != 0 {
+			t.Errorf("%d claims are left", l.claims)
+		}
+		end()
+	}
+}
+
+// withQP1 makes QP 1 of a device. The function closes it.
+func withQP1(t *testing.T, d *Device) (p *pd, end func()) {
+	t.Helper()
+	c := opened(t, d)
+	domain, err := c.AllocPD()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cq, err := c.CreateCQ(1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	qp, err := gsi.CreateQP(domain, &verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return driver.Of[*pd](domain), func() {
+		if err := errors.Join(qp.Close(), cq.Close(), domain.Close(), c.Close()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

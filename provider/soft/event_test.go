@@ -260,6 +260,31 @@ func TestV_AE_19_CQOverrun(t *testing.T) {
 	})
 }
 
+// TestExtendedCQOverrun: an overflowed CQ whose completions have additional fields has the completions from before
+// the overflow, with these fields, and then the error.
+func TestExtendedCQOverrun(t *testing.T) {
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	small := get(b.ctx.CreateCQ(4, &verbs.CQOptions{WCFlags: verbs.WCExWithCompletionTimestamp}))(t)
+	t.Cleanup(func() { must(t, small.Close()) })
+	qa := a.qp(verbs.QPTypeRC, nil)
+	qb := b.qp(verbs.QPTypeRC, func(init *verbs.QPInitAttr) { init.RecvCQ = small })
+	join(t, qa, qb, nil)
+	for i := range small.Cap() + 1 {
+		must(t, qb.PostRecv(recv(b, uint64(i), 10)))
+		must(t, qa.PostSend(send(a, 10)))
+	}
+	for nextEvent(t, b).Type != verbs.EventCQErr {
+	}
+	wcs := make([]verbs.WC, 10)
+	if k := get(small.Poll(wcs))(t); k != small.Cap() || wcs[0].WRID != 0 || wcs[0].Timestamp == 0 {
+		t.Errorf("%d completions from before the overflow, the first %+v", k, wcs[0])
+	}
+	if _, err := small.Poll(wcs); err == nil {
+		t.Error("no error from polling an overflowed CQ")
+	}
+}
+
 // TestV_EV_08_SamplePrograms: the two sample programs of the manual: one blocks in GetEvent, the other polls the
 // channel's descriptor.
 func TestV_EV_08_SamplePrograms(t *testing.T) {

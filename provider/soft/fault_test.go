@@ -22,6 +22,9 @@ func TestFaultsVariable(t *testing.T) {
 		f.Delay != want.Delay || f.Jitter != want.Jitter || got.Seed != 16 {
 		t.Errorf("%+v", got)
 	}
+	if got, err := parseFaults("delay=0s,jitter=1m"); err != nil || got.Send.Delay != 0 || got.Send.Jitter != time.Minute {
+		t.Errorf("the least and the largest time: %+v, %v", got, err)
+	}
 	for _, bad := range []string{"loss", "loss=1", "loss=-0.1", "loss=x", "delay=5", "delay=2m", "delay=-1ms", "seed=-1",
 		"lost=0.1", ","} {
 		if _, err := parseFaults(bad); !errors.Is(err, verbs.EINVAL) {

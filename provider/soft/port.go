@@ -174,7 +174,11 @@ func addrsOf(ifi *net.Interface) []netip.Addr {
 	if err != nil {
 		return nil
 	}
-	var addrs []netip.Addr
+	return unicast(list)
+}
+
+// unicast returns the unicast addresses of a list in the order of addrsOf, each once.
+func unicast(list []net.Addr) (addrs []netip.Addr) {
 	for _, a := range list {
 		p, err := netip.ParsePrefix(a.String())
 		if err != nil {

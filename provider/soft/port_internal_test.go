@@ -2,7 +2,9 @@ package soft
 
 import (
 	"errors"
+	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -102,5 +104,70 @@ func TestPortOfSeveralInterfaces(t *testing.T) {
 		if got.up != c.want.up || got.mtu != c.want.mtu || got.speed != c.want.speed || got.gone != c.want.gone {
 			t.Errorf("%+v with %+v: %+v, want %+v", c.a, c.b, got, c.want)
 		}
+	}
+}
+
+// TestAddressesOfAnInterface: the addresses of a port are the unicast ones of its interface: IPv4 first, link-local
+// IPv6 last, the others in the system's order, none twice.
+func TestAddressesOfAnInterface(t *testing.T) {
+	var list []net.Addr
+	for _, text := range []string{"fe80::1/64", "fd00::1/64", "224.0.0.1/4", "10.0.0.2/8", "ff02::1/128", "0.0.0.0/0",
+		"fd00::2/64", "10.0.0.1/8", "::ffff:10.0.0.2/104", "::/0", "fd00::1/128"} {
+		ip, subnet, err := net.ParseCIDR(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, &net.IPNet{IP: ip, Mask: subnet.Mask})
+	}
+	list = append(list, &net.UnixAddr{Name: "no address of an interface"})
+	want := addrs("10.0.0.2", "10.0.0.1", "fd00::1", "fd00::2", "fe80::1")
+	if got := unicast(list); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestPathOfAnAddressHandle: without a flow label the QP numbers choose the source port, and without a static rate
+// there is no limit.
+func TestPathOfAnAddressHandle(t *testing.T) {
+	p := &portInfo{addrs: addrs("10.0.0.1")}
+	p.table.update(p.addrs)
+	index := slices.IndexFunc(p.table.gids, func(g verbs.GID) bool { return g.Addr() == p.addrs[0] })
+	attr := verbs.AHAttr{IsGlobal: true, GRH: verbs.GlobalRoute{
+		DGID: verbs.GIDFromAddr(netip.MustParseAddr("10.0.0.2")), SGIDIndex: index, TrafficClass: 3, HopLimit: 4}}
+	want := link.Path{Src: p.addrs[0], Dst: netip.MustParseAddr("10.0.0.2"), TClass: 3, HopLimit: 4}
+	if got, err := p.path(&attr); err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+	attr.GRH.FlowLabel, attr.StaticRate = 0x12345, verbs.Rate2500Mbps
+	want.FlowLabel, want.Source, want.Rate = 0x12345, 0xe341, 2.5e9
+	if got, err := p.path(&attr); err != nil || got != want {
+		t.Errorf("%+v, %v, want %+v", got, err, want)
+	}
+}
+
+// TestGroupsInBothForms: an IPv4 group may be written as ff0e::ffff:a.b.c.d, and no other GID of a group is one.
+func TestGroupsInBothForms(t *testing.T) {
+	for text, want := range map[string]string{
+		"ff0e::ffff:224.1.2.3":       "224.1.2.3",
+		"ff0e::ffff:10.1.2.3":        "ff0e::ffff:a01:203",
+		"ff0e:100::ffff:224.1.2.3":   "ff0e:100::ffff:e001:203",
+		"ff0e::1:0:ffff:224.1.2.3":   "ff0e::1:0:ffff:e001:203",
+		"ff0e::1:ffff:224.1.2.3":     "ff0e::1:ffff:e001:203",
+		"ff0e::ff00:224.1.2.3":       "ff0e::ff00:e001:203",
+		"::ffff:224.1.2.3":           "224.1.2.3",
+		"ff0e:0:0:1::ffff:224.1.2.3": "ff0e:0:0:1:0:ffff:e001:203",
+	} {
+		if got := addrOf(verbs.GID(netip.MustParseAddr(text).As16())); got != netip.MustParseAddr(want) {
+			t.Errorf("%s: %v, want %s", text, got, want)
+		}
+	}
+}
+
+// TestNoProcessOwnsQP1: no process is named by QP 1, whose packets package host distributes; others are.
+func TestNoProcessOwnsQP1(t *testing.T) {
+	d := &shmDirectory{}
+	a := netip.MustParseAddr("10.0.0.1")
+	if one, first := d.Owner(a, 1), d.Owner(a, minQPN); one != "" || first == "" || d.Owner(a, minQPN-1) != "" {
+		t.Errorf("QP 1: %q, QP %d: %q", one, minQPN, first)
 	}
 }
