@@ -36,15 +36,17 @@ const (
 // dial connects to a server.
 func dial(ctx context.Context, address string) (*client, error) {
 	c := &client{buf: make([]byte, bufSize)}
-	id, err := rdmacm.Dial(ctx, address, &rdmacm.Options{Prepare: c.prepare})
-	if err != nil {
-		return nil, err
-	}
-	c.id = id
-	if err := c.hello(ctx); err != nil {
+	if err := c.connect(ctx, address); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
+}
+
+func (c *client) connect(ctx context.Context, address string) (err error) {
+	if c.id, err = rdmacm.Dial(ctx, address, &rdmacm.Options{Prepare: c.prepare}); err != nil {
+		return err
+	}
+	return c.hello(ctx)
 }
 
 // prepare posts the receive of the hello, which the server sends as soon as it is connected.
@@ -52,10 +54,7 @@ func (c *client) prepare(id *rdmacm.ID) (err error) {
 	if c.mr, err = id.RegMsgs(c.buf); err != nil {
 		return err
 	}
-	if err = id.PostRecv(0, c.buf[answerAt:bufSize], c.mr); err != nil {
-		err = errors.Join(err, c.mr.Close())
-	}
-	return err
+	return id.PostRecv(0, c.buf[answerAt:bufSize], c.mr)
 }
 
 // hello takes the place of the table.
@@ -180,9 +179,11 @@ func (c *client) fail(err error) error {
 	return c.broken
 }
 
-// close ends the connection.
-func (c *client) close() error {
-	err := c.id.Close()
+// close ends the connection, and then deregisters the memory that its requests name. Both may be missing.
+func (c *client) close() (err error) {
+	if c.id != nil {
+		err = c.id.Close()
+	}
 	if c.mr != nil {
 		err = errors.Join(err, c.mr.Close())
 	}

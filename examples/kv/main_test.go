@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -314,6 +315,20 @@ func FuzzParse(f *testing.F) {
 		}
 		_, _, _, _ = parse(b[:slotSize])
 	})
+}
+
+// A client that is not connected leaves no memory registered.
+func TestRefusedClientLeavesNothing(t *testing.T) {
+	c := &client{buf: make([]byte, bufSize)}
+	if err := c.connect(t.Context(), "127.4.6.2:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Fatalf("connected to nobody: %v", err)
+	}
+	if err := c.close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.mr.Close(); !errors.Is(err, verbs.ErrClosed) {
+		t.Errorf("the memory is still registered: %v", err)
+	}
 }
 
 // The demonstration's clients lose no increment.

@@ -44,13 +44,14 @@ func (s *server) client(ctx context.Context, id *rdmacm.ID) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, id.Disconnect(ctx), mr.Close()) }()
+	defer func() { err = errors.Join(err, mr.Close()) }()
 	buf := make([]byte, depth*maxRequest)
 	requests, err := id.RegMsgs(buf)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, requests.Close()) }()
+	defer func() { err = errors.Join(err, id.Disconnect(ctx)) }() // first: it ends the use of the memory
 	slot := func(i uint64) []byte { return buf[i*maxRequest : (i+1)*maxRequest] }
 	for i := range uint64(depth) {
 		if err := id.PostRecv(i, slot(i), requests); err != nil {

@@ -64,15 +64,16 @@ func (m *member) run(ctx context.Context, bind, group string, sender bool) (err 
 	if err := m.id.BindAddr(netip.AddrPortFrom(local, 0)); err != nil {
 		return err
 	}
+	// Before the QP, so that it is closed after it: the receives of the QP name this memory.
+	if m.mr, err = m.id.RegMsgs(make([]byte, messages*(grhLen+size))); err != nil {
+		return err
+	}
+	defer m.mr.Close()
 	sizes := verbs.QPCap{MaxSendWR: messages, MaxRecvWR: messages, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: size}
 	if err := m.id.CreateQP(nil, &verbs.QPInitAttr{Cap: sizes}); err != nil {
 		return err
 	}
 	defer m.id.DestroyQP()
-	if m.mr, err = m.id.RegMsgs(make([]byte, messages*(grhLen+size))); err != nil {
-		return err
-	}
-	defer m.mr.Close()
 	for i := range messages {
 		if err := m.id.PostRecv(uint64(i), m.buffer(i), m.mr); err != nil {
 			return err
