@@ -63,13 +63,16 @@ ssize_t rrecvmsg(int fd, struct msghdr *m, int flags)
 ssize_t rread(int fd, void *buf, size_t n) { return rrecv(fd, buf, n, 0); }
 ssize_t rreadv(int fd, const struct iovec *iov, int n) { return receive(fd, iov, n, 0, NULL); }
 
+// cut reports whether an address is shorter than those of its family.
+static int cut(const struct sockaddr *a, socklen_t n) { return a && n && n < cm_addr_len(a); }
+
 ssize_t rsendto(int fd, const void *buf, size_t n, int flags, const struct sockaddr *to, socklen_t length)
 {
 	struct iovec one = {(void *)buf, n};
 
-	if (to && (!length || length < cm_addr_len(to)))
-		to = NULL;
-	return transmit(fd, &one, 1, flags, to);
+	if (cut(to, length))
+		return cm_result(EINVAL);
+	return transmit(fd, &one, 1, flags, length ? to : NULL);
 }
 
 ssize_t rsend(int fd, const void *buf, size_t n, int flags) { return rsendto(fd, buf, n, flags, NULL, 0); }
@@ -78,6 +81,8 @@ ssize_t rsendmsg(int fd, const struct msghdr *m, int flags)
 {
 	if (m->msg_control && m->msg_controllen)
 		return cm_result(ENOTSUP);
+	if (cut(m->msg_name, m->msg_namelen))
+		return cm_result(EINVAL);
 	return transmit(fd, m->msg_iov, m->msg_iovlen > INT_MAX ? INT_MAX : (int)m->msg_iovlen, flags,
 			m->msg_namelen ? m->msg_name : NULL);
 }

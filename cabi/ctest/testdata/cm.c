@@ -300,6 +300,26 @@ static void sockets(void)
 	FAILS(rclose(l), EBADF);
 }
 
+// datagrams sends to addresses that are cut: the message must not go to the peer of rconnect instead.
+static void datagrams(void)
+{
+	struct sockaddr_in a = local(0);
+	socklen_t n = sizeof a;
+	char buf[8] = "";
+	int to = rsocket(AF_INET, SOCK_DGRAM, 0), from = rsocket(AF_INET, SOCK_DGRAM, 0);
+	struct iovec part = {"cut", 3};
+	struct msghdr cut = {.msg_name = &a, .msg_namelen = sizeof a - 1, .msg_iov = &part, .msg_iovlen = 1};
+
+	MUST(to >= 0 && from >= 0);
+	MUST(!rbind(to, (struct sockaddr *)&a, n) && !rgetsockname(to, (struct sockaddr *)&a, &n));
+	MUST(!rconnect(from, (struct sockaddr *)&a, n));
+	FAILS(rsendto(from, "cut", 3, 0, (struct sockaddr *)&a, sizeof a - 1), EINVAL);
+	FAILS(rsendmsg(from, &cut, 0), EINVAL);
+	MUST(rsendto(from, "whole", 5, 0, (struct sockaddr *)&a, n) == 5);
+	MUST(rrecv(to, buf, sizeof buf, 0) == 5 && !memcmp(buf, "whole", 5));
+	MUST(!rclose(to) && !rclose(from));
+}
+
 static atomic_int current, over;
 
 // use calls what it can with the number of a socket.
@@ -416,6 +436,7 @@ int main(void)
 	endpoints(0);
 	endpoints(FAMILY_IB);
 	sockets();
+	datagrams();
 	watched();
 	shared();
 	forked();
