@@ -395,27 +395,26 @@ func (s *stream) receive() (int, error) {
 // sleep waits for a completion event.
 func (s *stream) sleep() error { return s.wait.sleep(s.sends(), s.receives()) }
 
-// sleep waits until there may be completions.
+// sleep waits until there may be completions. The first call after an event only requests the next one: what came
+// before raises none, so the caller polls once more.
 func (p *waiter) sleep(sends, receives bool) error {
 	r := p.r
-	var idle [1]verbs.WC
-	arm := func(cq *verbs.CQ) error { return cq.ReqNotify(false) }
-	if sends {
-		if err := arm(r.sendCQ); err != nil {
-			return err
+	if !p.armed {
+		p.armed = true
+		if sends {
+			if err := r.sendCQ.ReqNotify(false); err != nil {
+				return err
+			}
 		}
-	}
-	if receives {
-		if err := arm(r.recvCQ); err != nil {
-			return err
+		if receives {
+			return r.recvCQ.ReqNotify(false)
 		}
-	}
-	if n, err := r.sendCQ.Poll(idle[:0]); err != nil || n > 0 {
-		return err
+		return nil
 	}
 	cq, err := p.event()
 	if cq != nil {
 		cq.AckEvents(1)
+		p.armed = false
 	}
 	return err
 }

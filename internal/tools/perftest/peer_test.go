@@ -294,6 +294,53 @@ func TestBusyRunStops(t *testing.T) {
 	t.Error("the run continues")
 }
 
+// A completion that comes between the last poll and the request for an event raises none. It must not cost a second.
+func TestSleepMissesNoCompletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fatal := func(err error) {
+			if t.Helper(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("d", netip.MustParseAddr("198.18.0.1"))
+		fatal(err)
+		vctx, err := dev.Open()
+		fatal(err)
+		pd, err := vctx.AllocPD()
+		fatal(err)
+		ch, err := vctx.CreateCompChannel()
+		fatal(err)
+		cq, err := vctx.CreateCQ(1, &verbs.CQOptions{Channel: ch})
+		fatal(err)
+		qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
+			Cap: verbs.QPCap{MaxSendWR: 1}})
+		fatal(err)
+		own, err := qp.LocalInfo()
+		fatal(err)
+		fatal(qp.Connect(own, nil)) // to itself
+		fatal(qp.PostSend(verbs.SendWR{Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}))
+		time.Sleep(time.Second) // the completion is in the CQ
+
+		r := &run{stop: t.Context(), table: table{sendCQ: cq, channel: ch}}
+		w, begun := r.newWaiter("a completion"), time.Now()
+		for n := 0; n == 0; {
+			fatal(w.sleep(true, false))
+			var wcs [1]verbs.WC
+			n, err = cq.Poll(wcs[:])
+			fatal(errors.Join(err, wcs[0].Err()))
+		}
+		if d := time.Since(begun); d > 0 {
+			t.Errorf("the completion that was there took %v", d)
+		}
+		if r.soonAgain != nil {
+			r.soonAgain()
+		}
+		for _, o := range []interface{ Close() error }{qp, cq, ch, pd, vctx} {
+			fatal(o.Close())
+		}
+	})
+}
+
 // listening returns a fabric with two hosts, of which the second one listens at 198.18.0.2:7471.
 func listening(t *testing.T) (f *rdmatest.Fabric, here, there *rdmacm.Host, l *rdmacm.Listener) {
 	t.Helper()

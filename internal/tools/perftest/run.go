@@ -276,6 +276,7 @@ type waiter struct {
 
 	arrivals uint
 	next     time.Duration // of idle: when to check the connection to the peer
+	armed    bool          // sleep has requested events and taken none since
 }
 
 const (
