@@ -35,7 +35,7 @@ func (r *report) peer(ctx context.Context, name string) {
 }
 
 func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
-	if len(peer.String()) > 0 && what != "peer "+peer.String() {
+	if what != "peer "+peer.String() {
 		what += " (" + peer.String() + ")"
 	}
 	w, ok := r.route(what, peer)
