@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -92,18 +93,19 @@ func (id *ID) bindAddr(op string, addr netip.AddrPort) error {
 // in vain, which takes it 3 s, or the negated errno of the system's route: -ENETUNREACH if there is none,
 // -EHOSTUNREACH, -EACCES or -EINVAL for a route of the type unreachable, prohibit or blackhole.
 func (id *ID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
-	return id.resolveAddr(ctx, src, dst, timeout, false)
+	return id.resolveAddr(ctx, src, dst, timeout, false, 0)
 }
 
+// resolveAddr is ResolveAddr, for addresses of the family AF_IB with their P_Key; 0 for the one of BindAddrIB.
 func (id *ID) resolveAddr(
-	ctx context.Context, src, dst netip.AddrPort, timeout time.Duration, afIB bool,
+	ctx context.Context, src, dst netip.AddrPort, timeout time.Duration, afIB bool, pkey uint16,
 ) error {
 	const op = "resolve_addr"
 	id.mu.Lock()
-	old := id.afIB
-	id.afIB = afIB || old && id.state == stAddrBound
+	old, oldKey := id.afIB, id.pkey
+	id.afIB, id.pkey = afIB || old && id.state == stAddrBound, cmp.Or(pkey, oldKey)
 	if err := id.startResolve(op, src, dst); err != nil {
-		id.afIB = old
+		id.afIB, id.pkey = old, oldKey
 		id.mu.Unlock()
 		return err
 	}

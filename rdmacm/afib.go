@@ -77,20 +77,16 @@ func (id *ID) ResolveAddrIB(ctx context.Context, src *SockaddrIB, dst SockaddrIB
 	id.mu.Lock()
 	var from netip.AddrPort
 	to, err := id.ibAddr(op, dst)
+	pkey := dst.PKey
 	if err == nil && src != nil {
 		from, err = id.ibAddr(op, *src)
-	}
-	if err == nil {
-		id.pkey = cmp.Or(dst.PKey, id.pkey)
-		if src != nil && dst.PKey == 0 {
-			id.pkey = cmp.Or(src.PKey, id.pkey)
-		}
+		pkey = cmp.Or(pkey, src.PKey)
 	}
 	id.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	return id.resolveAddr(ctx, from, to, timeout, true)
+	return id.resolveAddr(ctx, from, to, timeout, true, pkey)
 }
 
 // ib is an address of a result of GetAddrInfo as one of the family AF_IB.
@@ -137,10 +133,16 @@ func (id *ID) LocalAddrIB() SockaddrIB { return id.asIB(id.LocalAddr()) }
 // PeerAddrIB is PeerAddr as an address of the family AF_IB (rdma_get_peer_addr), zero before ResolveAddr.
 func (id *ID) PeerAddrIB() SockaddrIB { return id.asIB(id.PeerAddr()) }
 
+// asIB is an address of the ID as one of the family AF_IB, with the P_Key of the route or the one that was asked for.
 func (id *ID) asIB(a netip.AddrPort) SockaddrIB {
 	if !a.IsValid() {
 		return SockaddrIB{}
 	}
-	return SockaddrIB{PKey: defaultPKey, GID: verbs.GIDFromAddr(a.Addr()), SID: ServiceID(id.ps, a.Port()),
-		SIDMask: ^uint64(0)}
+	id.mu.Lock()
+	pkey := cmp.Or(id.pkey, defaultPKey)
+	if id.haveRoute {
+		pkey = id.path.PKey
+	}
+	id.mu.Unlock()
+	return SockaddrIB{PKey: pkey, GID: verbs.GIDFromAddr(a.Addr()), SID: ServiceID(id.ps, a.Port()), SIDMask: ^uint64(0)}
 }

@@ -183,7 +183,7 @@ func TestKernelDoesNotRoute(t *testing.T) {
 		w.ok(id.Close())
 
 		gids := w.id(PSTCP)
-		w.ok(gids.resolveAddr(w.Context(), netip.AddrPort{}, kernelPeer, time.Second, true))
+		w.ok(gids.resolveAddr(w.Context(), netip.AddrPort{}, kernelPeer, time.Second, true, 0))
 		if ev := w.next(EventAddrError); ev.Status != -int(syscall.EOPNOTSUPP) {
 			t.Errorf("GIDs as addresses: status %d", ev.Status)
 		}

@@ -64,10 +64,10 @@ func (id *ID) JoinMulticast(ctx context.Context, addr netip.AddrPort, userContex
 func (id *ID) JoinMulticastEx(ctx context.Context, attr *JoinMCAttr, userContext any) error {
 	const op = "join_multicast_ex"
 	switch {
-	case attr == nil || attr.CompMask&JoinMCAttrAddress == 0 || attr.CompMask&JoinMCAttrJoinFlags == 0:
-		return id.wrong(op, syscall.EINVAL, "CompMask without address or join flags: must have both")
-	case attr.CompMask > JoinMCAttrAddress|JoinMCAttrJoinFlags:
+	case attr != nil && attr.CompMask&^(JoinMCAttrAddress|JoinMCAttrJoinFlags) != 0:
 		return id.wrong(op, syscall.EOPNOTSUPP, "unknown attributes %#x", attr.CompMask)
+	case attr == nil || attr.CompMask != JoinMCAttrAddress|JoinMCAttrJoinFlags:
+		return id.wrong(op, syscall.EINVAL, "CompMask without address or join flags: must have both")
 	case attr.JoinFlags > JoinSendOnlyFullMember:
 		return id.wrong(op, syscall.EINVAL, "join flags %d: must be 0 (full member) or 1 (only sends)",
 			attr.JoinFlags)

@@ -83,3 +83,35 @@ func TestV_PKEY_05_PartitionOfAConnection(t *testing.T) {
 		w.ok(w.b.Close())
 	})
 }
+
+// An address of the family AF_IB has the P_Key of the ID, as in C. A call that fails because of the ID's state does not
+// change the partition.
+func TestAddressesHaveTheirPKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{T: t, fab: rdmatest.New(rdmatest.Config{RealTime: true, PKeys: []uint16{0xffff, 0x8001, 0x8002}})}
+		w.a, w.b = w.host("a", addrA, addrA6), w.host("b", addrB, addrB6)
+		to := rdmacm.SockaddrIB{GID: verbs.GIDFromAddr(addrB), SID: rdmacm.ServiceID(rdmacm.PSTCP, port), PKey: 0x8001}
+		l, c := w.newEnd(w.b, rdmacm.PSTCP), w.newEnd(w.a, rdmacm.PSTCP)
+		w.ok(l.BindAddrIB(to))
+		if got := l.LocalAddrIB().PKey; got != 0x8001 {
+			t.Errorf("bound with P_Key %#x, which should be 0x8001", got)
+		}
+		w.ok(c.ResolveAddrIB(bg, nil, to, timeout))
+		c.expect(rdmacm.EventAddrResolved)
+		other := to
+		other.PKey = 0x8002
+		w.errno(c.ResolveAddrIB(bg, nil, other, timeout), syscall.EINVAL)
+		w.ok(c.ResolveRoute(bg, timeout))
+		c.expect(rdmacm.EventRouteResolved)
+		if r := c.Route(); r.PKey != 0x8001 {
+			t.Errorf("the route has P_Key %#x, which should be 0x8001", r.PKey)
+		}
+		if local, peer := c.LocalAddrIB().PKey, c.PeerAddrIB().PKey; local != 0x8001 || peer != 0x8001 {
+			t.Errorf("P_Keys %#x and %#x, which should be 0x8001", local, peer)
+		}
+		c.close()
+		l.close()
+		w.ok(w.a.Close())
+		w.ok(w.b.Close())
+	})
+}

@@ -176,6 +176,7 @@ func TestC_MC_11_Attributes(t *testing.T) {
 			errno syscall.Errno
 		}{
 			{nil, syscall.EINVAL}, {&rdmacm.JoinMCAttr{CompMask: 7, Addr: at(group4, 0)}, syscall.EOPNOTSUPP},
+			{&rdmacm.JoinMCAttr{CompMask: 4, Addr: at(group4, 0)}, syscall.EOPNOTSUPP},
 			{&rdmacm.JoinMCAttr{CompMask: 2, Addr: at(group4, 0)}, syscall.EINVAL},
 			{&rdmacm.JoinMCAttr{CompMask: 1, Addr: at(group4, 0)}, syscall.EINVAL},
 			{&rdmacm.JoinMCAttr{CompMask: 3, JoinFlags: 2, Addr: at(group4, 0)}, syscall.EINVAL},
