@@ -328,10 +328,14 @@ func (id *ID) answered(op string, err error) error {
 // SetLocalECE sets this side's abilities, which Connect or Accept sends to the peer (rdma_set_local_ece). EINVAL for a
 // vendor ID of more than 24 bits.
 func (id *ID) SetLocalECE(e ECE) error {
+	const op = "set_local_ece"
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if e.VendorID > 0xFFFFFF {
-		return id.fail("set_local_ece", syscall.EINVAL, "vendor ID %#x: must be 0 to 0xffffff", e.VendorID)
+	switch {
+	case id.state == stDestroying:
+		return id.errClosed(op)
+	case e.VendorID > 0xFFFFFF:
+		return id.fail(op, syscall.EINVAL, "vendor ID %#x: must be 0 to 0xffffff", e.VendorID)
 	}
 	id.ece = e
 	return nil

@@ -243,8 +243,13 @@ func (id *ID) InitQPAttr(attr *verbs.QPAttr) (verbs.QPAttrMask, error) {
 	const op = "init_qp_attr"
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if attr == nil || id.dev == nil || id.state == stDestroying || id.state == stRemoved {
-		return 0, id.fail(op, syscall.EINVAL, "no attributes, or the ID is not bound to a device")
+	switch {
+	case id.state == stDestroying:
+		return 0, id.errClosed(op)
+	case attr == nil:
+		return 0, id.fail(op, syscall.EINVAL, "the attributes are nil")
+	case id.dev == nil || id.state == stRemoved:
+		return 0, id.fail(op, syscall.EINVAL, "the ID is not bound to a device")
 	}
 	if id.dev.kernel && id.kernelHas && id.conn != connNone {
 		a, mask, err := id.byKernel.InitQPAttr(id.kernelID, attr.QPState)
