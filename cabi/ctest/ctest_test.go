@@ -273,6 +273,7 @@ func TestSignalsAreLeftToTheProgram(t *testing.T) { run(t, "signals.c") }
 // an address.
 func TestManagementDatagrams(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.9.1")
+	t.Setenv("VERBENA_PKEYS", "0xffff+0x8001")
 	run(t, "mad.c", "-libumad")
 }
 

@@ -147,7 +147,7 @@ func (p *madPort) push(agent uint32, got *umad.Received, mad umad.MAD, status sy
 	*(*verbs.GID)(unsafe.Pointer(&m.gid)) = verbs.GIDFromAddr(f.Remote)
 	m.qpn, m.qkey, m.flow_label = C.uint32_t(f.QPN), C.uint32_t(f.QKey), C.uint32_t(f.FlowLabel)
 	m.hop_limit, m.traffic_class = C.uint8_t(f.HopLimit), C.uint8_t(f.TClass)
-	m.gid_index = C.uint8_t(p.gidIndex(f.Local))
+	m.gid_index, m.pkey_index = C.uint8_t(p.gidIndex(f.Local)), C.uint16_t(f.PKeyIndex)
 	copy(unsafe.Slice((*byte)(unsafe.Pointer(&m.data)), C.VRB_MAD_LEN), mad)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +175,8 @@ func (p *madPort) address(m *C.struct_vrb_mad) (*umad.Address, error) {
 	}
 	to := *(*verbs.GID)(unsafe.Pointer(&m.gid))
 	return &umad.Address{Local: from.GID.Addr(), Remote: to.Addr(), QPN: uint32(m.qpn), QKey: uint32(m.qkey),
-		TClass: uint8(m.traffic_class), HopLimit: uint8(m.hop_limit), FlowLabel: uint32(m.flow_label)}, nil
+		TClass: uint8(m.traffic_class), HopLimit: uint8(m.hop_limit), FlowLabel: uint32(m.flow_label),
+		PKeyIndex: uint16(m.pkey_index)}, nil
 }
 
 //export vrb_mad_send

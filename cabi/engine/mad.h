@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define VERBENA_MAD_ABI 1
+#define VERBENA_MAD_ABI 2
 
 enum { VRB_MAD_LEN = 256 };
 
@@ -13,6 +13,7 @@ struct vrb_mad {
 	uint32_t agent;
 	uint32_t status; // of a request without answer: an errno
 	uint32_t qpn, qkey, flow_label;
+	uint16_t pkey_index;
 	uint8_t gid_index, hop_limit, traffic_class;
 	uint8_t gid[16]; // of the other end
 	uint8_t data[VRB_MAD_LEN];

@@ -150,7 +150,7 @@ int umad_send(int fd, int agent, void *umad, int length, int timeout_ms, int ret
 {
 	struct ib_user_mad *u = umad;
 	struct vrb_mad m = {.agent = agent, .qpn = ntohl(u->addr.qpn), .qkey = ntohl(u->addr.qkey),
-			    .flow_label = ntohl(u->addr.flow_label), .gid_index = u->addr.gid_index,
+			    .flow_label = ntohl(u->addr.flow_label), .pkey_index = u->addr.pkey_index, .gid_index = u->addr.gid_index,
 			    .hop_limit = u->addr.hop_limit, .traffic_class = u->addr.traffic_class};
 	void *h = handle(fd);
 
@@ -183,6 +183,7 @@ static void fill(struct ib_user_mad *u, const struct vrb_mad *m)
 	u->addr.qkey = htonl(m->qkey);
 	u->addr.flow_label = htonl(m->flow_label);
 	u->addr.grh_present = 1;
+	u->addr.pkey_index = m->pkey_index;
 	u->addr.gid_index = m->gid_index;
 	u->addr.hop_limit = m->hop_limit;
 	u->addr.traffic_class = m->traffic_class;

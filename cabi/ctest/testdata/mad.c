@@ -1,4 +1,5 @@
-// Datagrams of libibumad between two agents: a request, its answer, and a request without one.
+// Datagrams of libibumad between two agents: a request, its answer, and a request without one, in a partition that is
+// not the default one.
 #include <arpa/inet.h>
 #include <errno.h>
 #include <infiniband/umad.h>
@@ -11,7 +12,7 @@
 #include "check.h"
 #include "device.h"
 
-enum { CLASS = 0x0a, GET = 1, GET_RESP = 0x81, LENGTH = 256 };
+enum { CLASS = 0x0a, GET = 1, GET_RESP = 0x81, LENGTH = 256, OTHER = 1 };
 
 static union { struct ib_user_mad u; char room[sizeof(struct ib_user_mad) + LENGTH]; } m;
 
@@ -39,6 +40,7 @@ static void address(uint8_t method)
 	to.gid_index = loopback(to.gid);
 	umad_set_addr(&m, 0, 1, 0, 0x80010000);
 	umad_set_grh(&m, &to);
+	umad_set_pkey(&m, OTHER);
 	mad[0] = 1;
 	mad[1] = CLASS;
 	mad[2] = 1;
@@ -66,12 +68,14 @@ int main(void)
 	MUST(umad_send(port, client, &m, LENGTH, 20000, 2) == 0);
 	MUST(umad_poll(port, 20000) == 0 && poll(&p, 1, 0) == 1);
 	MUST(umad_recv(port, &m, &length, 20000) == server && length == LENGTH && umad_status(&m) == 0);
+	MUST(umad_get_pkey(&m) == OTHER);
 	MUST(mad[200] == 42 && umad_get_mad_addr(&m)->grh_present && umad_get_mad_addr(&m)->qpn == htonl(1));
 	mad[3] = GET_RESP;
 	mad[200] = 43;
 	umad_set_addr(&m, 0, 1, 0, 0x80010000);
 	MUST(umad_send(port, server, &m, LENGTH, 0, 0) == 0);
 	MUST(umad_recv(port, &m, &length, 20000) == client && umad_status(&m) == 0);
+	MUST(umad_get_pkey(&m) == OTHER);
 	MUST(mad[3] == GET_RESP && mad[200] == 43 && !memcmp(mad + 8, "programs", 8));
 
 	MUST(umad_unregister(port, server) == 0 && umad_unregister(port, server) < 0);
