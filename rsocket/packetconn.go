@@ -35,9 +35,9 @@ var (
 	_ net.Conn       = (*PacketConn)(nil)
 )
 
-// ListenPacket makes a datagram socket (rsocket with SOCK_DGRAM, rbind) at a local address of an RDMA device: network is
-// udp, udp4 or udp6. An empty host stands for all IPv4 addresses, with udp6 for all IPv6 addresses: unlike in package
-// net, a socket has one family. The socket also has a UDP socket of the system with that address.
+// ListenPacket makes a datagram socket (rsocket with SOCK_DGRAM, rbind) at a local address of an RDMA device: network
+// is udp, udp4 or udp6. An empty host stands for all IPv4 addresses, with udp6 for all IPv6 addresses: unlike in
+// package net, a socket has one family. The socket also has a UDP socket of the system with that address.
 func ListenPacket(network, address string) (net.PacketConn, error) {
 	return new(ListenConfig).ListenPacket(context.Background(), network, address)
 }

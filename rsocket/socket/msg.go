@@ -39,8 +39,8 @@ func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
 }
 
 // RecvMsg receives into the first buffer that is not empty, and sets Name to the source (rrecvmsg), as the C function
-// does. For a stream that is a short read; of a datagram the part that does not fit into this buffer is lost. ENOTSUP if
-// Control is not empty.
+// does. For a stream that is a short read; of a datagram the part that does not fit into this buffer is lost. ENOTSUP
+// if Control is not empty.
 func (s *Socket) RecvMsg(m *Msg, flags Flags) (n int, err error) {
 	if len(m.Control) > 0 {
 		return 0, sock.Fail("rrecvmsg", syscall.ENOTSUP, "msg_control must be empty")
