@@ -11,7 +11,7 @@ type Outside interface {
 	// Await is Poll of a poller that waits for at most limit until there is something to do. It returns false at once if
 	// another goroutine runs the QPs.
 	Await(limit time.Duration) bool
-	// HandOver has a goroutine of the device run the QPs, because a poller is about to sleep.
+	// HandOver makes a goroutine of the device run the QPs, because a poller is about to sleep.
 	HandOver()
 }
 

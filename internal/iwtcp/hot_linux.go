@@ -19,7 +19,7 @@ const (
 	socketsEvery = 16
 )
 
-// heat has pollers look at the memory of a QP. The goroutine must not wait for sockets then: the program may stop
+// heat makes pollers look at the memory of a QP. The goroutine must not wait for sockets then: the program may stop
 // polling at any time.
 //
 // +checklocks:l.turn
@@ -54,8 +54,8 @@ func (l *loop) lookAll() (enough bool) {
 	return l.looks%socketsEvery != 0 && !l.some.Load()
 }
 
-// coolAll has all QPs sleep, because this goroutine is about to. A QP that has something to receive receives it
-// instead: no event tells of it, and the program may have stopped to poll. coolAll reports false then.
+// coolAll makes all QPs sleep, because this goroutine is about to. A QP that has something to receive receives it
+// instead: no event reports it, and the program may have stopped to poll. coolAll reports false then.
 //
 // +checklocks:l.turn
 func (l *loop) coolAll() bool {

@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// lingering has the sockets of the process that wait for their peers' ends without a QP: at most a quarter of the
-// descriptors. A source has a part of these places, so that peers that never close their side take no more.
+// lingering holds the sockets without a QP that wait until their peers close their side: at most a quarter of the
+// descriptors of the process. A source has a part of these places, so that peers that never close their side take no
+// more.
 var lingering = sync.OnceValue(func() *waiting { return newWaiting(maxWaiting) })
 
-// linger leaves the socket, whose end was sent, to a goroutine. If it were closed with data that nobody has read, TCP
-// would tell the peer that the connection has failed, and drop what the peer has not received. Without a place the
-// socket is closed nevertheless.
+// linger leaves the socket, whose end was sent, to a goroutine. If it were closed with unread data, TCP would reset the
+// connection, and drop what the peer has not received. Without a place the socket is closed nevertheless.
 //
 // +checklocks:q.mu
 func (q *QP) linger() {

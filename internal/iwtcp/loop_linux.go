@@ -82,7 +82,7 @@ func (d *Device) Await(limit time.Duration) bool {
 	return l != nil && l.await(limit)
 }
 
-// HandOver has the goroutine run the QPs, because a poller is about to sleep.
+// HandOver makes the goroutine run the QPs, because a poller is about to sleep.
 func (d *Device) HandOver() {
 	if l := d.loop.Load(); l != nil {
 		l.handOver()
@@ -272,7 +272,7 @@ func (l *loop) remove(fd int) {
 	_ = unix.EpollCtl(l.ready, unix.EPOLL_CTL_DEL, fd, nil)
 }
 
-// again has a QP run soon.
+// again makes the loop run a QP soon.
 func (l *loop) again(q *QP) {
 	l.mu.Lock()
 	l.todo = append(l.todo, q)

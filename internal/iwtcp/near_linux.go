@@ -219,7 +219,7 @@ func (q *QP) closeNear() {
 	q.nearby.Store(false)
 }
 
-// warm has pollers look at the memory, because the peer has sent something and a program polls. It reports false if
+// warm makes pollers look at the memory, because the peer has sent something and a program polls. It reports false if
 // they do so already. The loop's turn is held.
 func (q *QP) warm() bool {
 	q.mu.Lock()

@@ -52,7 +52,7 @@ func (q *QP) Start(c *Conn, ended func(silent bool)) error {
 // the others may send a nudge, after 50 ms, 250 ms and 1.25 s. Tests change them.
 var nudges = [...]time.Duration{10 * time.Millisecond, 40 * time.Millisecond, 200 * time.Millisecond, time.Second}
 
-// nudge has the machine send a nudge after a pause without messages of this side.
+// nudge makes the machine send a nudge after a pause without messages of this side.
 //
 // +checklocks:q.mu
 func (q *QP) nudge(n int) {

@@ -1,6 +1,6 @@
 // Package mr holds registered memory: regions and the windows into them, their keys, bounds and rights, and the
 // copies into and out of them. It owns the table that turns an lkey or rkey into bytes, and it is the only package
-// of Verbena that accesses a user's memory. Only internal/link/shm has the kernel copy to it, from another process.
+// of Verbena that accesses a user's memory. Only in internal/link/shm the kernel copies to it, from another process.
 //
 // The copies are the device's DMA: they carry no race annotations (see dma_race.go), and a peer that reads memory
 // while its owner writes it sees a mixture of both contents, as with an adapter. The package imports the standard
