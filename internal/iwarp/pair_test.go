@@ -122,7 +122,7 @@ func TestI_DDP_07_RandomPrograms(t *testing.T) {
 		}
 		c, s := pair(t, p, 1<<16, []int{Shortest, 200, 1444, 9000, 0}[seed%5])
 		m := newModel(r, c, s)
-		for range 40 {
+		for range 300 { // each slot of the send queues is used several times
 			m.step(p)
 			if r.IntN(4) == 0 {
 				move(r, c, s)
@@ -148,6 +148,8 @@ type model struct {
 		mem, from []byte // expected: the lower half of the peer, the upper half of me
 		recvs     uint64
 		id        uint64
+		window    mr.Binding // a window of type 2
+		bound     bool       // it is to be bound in the end
 	}
 }
 
@@ -161,6 +163,13 @@ func newModel(r *rand.Rand, c, s *side) *model {
 		for k := range x.me.mem {
 			x.me.mem[k] = byte(r.IntN(256))
 		}
+		w := &mr.Window{PD: testPD, Type: mr.Type2}
+		if err := x.me.table.AddWindow(w); err != nil {
+			x.me.t.Fatal(err)
+		}
+		of := x.me.region(make([]byte, 64), testBase, testPD, mr.LocalWrite|mr.MWBind)
+		x.window = mr.Binding{Window: w, RKey: x.me.table.Key(w), LKey: of.LKey, Access: mr.RemoteWrite, Addr: testBase,
+			Length: 64}
 	}
 	for i := range m.x {
 		m.x[i].mem = bytes.Clone(m.x[i].peer.mem[:half/2])
@@ -173,18 +182,45 @@ func newModel(r *rand.Rand, c, s *side) *model {
 // quarter of the other, READs from its third or fourth quarter, which nobody changes, to an upper half.
 func (m *model) step(p Params) {
 	i := m.r.IntN(2)
-	x := &m.x[i]
-	if x.id-uint64(len(x.me.done)) > 20 {
+	if m.outstanding(i) > 20 {
 		return
 	}
-	switch m.r.IntN(4) {
+	switch m.r.IntN(5) {
 	case 0:
 		m.write(i)
 	case 1:
 		m.send(i)
+	case 2:
+		m.turn(i)
 	default:
 		m.read(i)
 	}
+}
+
+// outstanding returns the number of a side's work requests without a completion.
+func (m *model) outstanding(i int) int {
+	n := len(m.x[i].want)
+	for _, e := range m.x[i].me.done {
+		if e.Send {
+			n--
+		}
+	}
+	return n
+}
+
+// turn binds the window of a side, or invalidates it.
+func (m *model) turn(i int) {
+	x := &m.x[i]
+	x.bound = !x.bound
+	if x.bound {
+		x.me.post(x.id, transport.OpBindMW, func(w *transport.SendWQE) {
+			w.SendMore = &transport.SendMore{Bind: x.window}
+		})
+	} else {
+		x.me.post(x.id, transport.OpLocalInv, func(w *transport.SendWQE) { w.Imm = x.window.RKey })
+	}
+	x.want = append(x.want, fmt.Sprint(x.id))
+	x.id++
 }
 
 func (m *model) write(i int) {
@@ -214,7 +250,7 @@ func (m *model) send(i int) {
 // depend on each other, only the client reads.
 func (m *model) read(i int) {
 	x := &m.x[0]
-	if i != 0 || x.id-uint64(len(x.me.done)) > 20 {
+	if i != 0 {
 		return
 	}
 	n := m.r.IntN(half / 8)
@@ -251,6 +287,9 @@ func (m *model) check(t *testing.T, seed uint64) {
 		}
 		if k := differs(x.from, x.me.mem[half:]); k >= 0 {
 			t.Fatalf("seed %d, side %d: what was read differs at %d", seed, i, k)
+		}
+		if err := x.me.table.CheckKey(x.window.RKey, testPD, 1, mr.RemoteWrite); (err == nil) != x.bound {
+			t.Fatalf("seed %d, side %d: the window is to be bound: %v, its key gives %v", seed, i, x.bound, err)
 		}
 	}
 }
