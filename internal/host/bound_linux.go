@@ -63,8 +63,11 @@ func procAddr(a netip.Addr) string {
 
 // maybeGroup reports whether the sockets at the port of a group may belong to its own processes although none of them
 // leads: a process that ends closes its sockets one by one. A group has many sockets, another program has one, and
-// processes that have ended meanwhile leave none.
+// processes that have ended meanwhile leave none. A verbena serve with another VERBENA_RUN is another program.
 func (k Key) maybeGroup() bool {
+	if k.servedElsewhere() {
+		return false
+	}
 	found, ok := BoundTo(netip.AddrPortFrom(k.Addr, k.Port))
 	for _, b := range found {
 		ok = ok && !b.Wild && b.Owned()

@@ -21,7 +21,8 @@ type Server struct {
 	ln     *listener
 	run    int // descriptors of RunDir and of the directory in it
 	dir    int
-	locked bool // dir is this server's
+	sign   *net.UnixConn // nil: another process has the name
+	locked bool          // dir is this server's
 	name   string
 	done   sync.WaitGroup
 }
@@ -52,7 +53,11 @@ func Serve(key Key, cfg Config, with Sharing) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	return s, s.listen(with)
+	if err := s.listen(with); err != nil {
+		return s, err
+	}
+	s.sign = key.putSign()
+	return s, nil
 }
 
 // makeDir creates the directory and makes sure that no other user can write to it.
@@ -183,6 +188,10 @@ func (s *Server) Close() {
 	if s.leader != nil {
 		s.leader.store.close()
 		s.leader = nil
+	}
+	if s.sign != nil {
+		s.sign.Close()
+		s.sign = nil
 	}
 	if s.locked { // else another server may not have made its socket yet
 		_ = unix.Unlinkat(s.run, s.name, unix.AT_REMOVEDIR)

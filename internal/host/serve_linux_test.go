@@ -363,6 +363,36 @@ func TestServeNamesItsDirectory(t *testing.T) {
 	}
 }
 
+// TestServedElsewhere: a program with another VERBENA_RUN does not wait for verbena serve as for a leader of its user.
+func TestServedElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(envRun, dir)
+	key := ownKey()
+	s, err := Serve(key, Config{Open: opener(key)}, Sharing{Mode: 0o700, GID: -1, UID: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	t.Setenv(envRun, filepath.Join(dir, "other"))
+	if key.maybeGroup() {
+		t.Error("its sockets seem to be of a group that elects its leader")
+	}
+	g, err := Join(key, Config{Open: opener(key)})
+	if err == nil {
+		g.Close()
+	}
+	if !errors.Is(err, unix.EADDRINUSE) {
+		t.Errorf("%v, want EADDRINUSE", err)
+	}
+	s.Close()
+	if key.servedElsewhere() {
+		t.Error("it has ended, and its sign is there")
+	}
+}
+
 // TestRelativeRunDirRefused: verbena serve and a program with another working directory would not find each other.
 func TestRelativeRunDirRefused(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -523,3 +523,15 @@ func TestKernelDevices(t *testing.T) {
 	r.kernel(dir)
 	finds(t, "rxe", &r, note, "the kernel's soft-RoCE, on eth0", "rdma link delete rxe0")
 }
+
+// Root is not told to become root.
+func TestAdviceForRoot(t *testing.T) {
+	for _, f := range []func(root bool) string{rulesAdvice, asRoot} {
+		if got := f(true); strings.Contains(got, "as root") {
+			t.Errorf("root is told %q", got)
+		}
+		if got := f(false); !strings.Contains(got, "as root") {
+			t.Errorf("another user is told %q", got)
+		}
+	}
+}

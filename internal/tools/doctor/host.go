@@ -161,6 +161,14 @@ func takePorts(ctx *verbs.Context) error {
 	return qp.Close()
 }
 
+// asRoot is the condition of a command that needs root's rights, empty for root.
+func asRoot(root bool) string {
+	if root {
+		return ""
+	}
+	return ", as root"
+}
+
 // portAdvice returns the remedy for UDP port 4791 being unavailable.
 func portAdvice(err error) string {
 	switch {
@@ -177,7 +185,8 @@ func portAdvice(err error) string {
 		if e := (*host.NotAdmittedError)(nil); errors.As(err, &e) && e.Group != "" {
 			return "become one of them: usermod -aG " + e.Group + " " + userName() + ", then log in again"
 		}
-		return "processes of another user own it; start before them, as root: verbena serve --group GROUP"
+		return "processes of another user own it; start before them" + asRoot(os.Geteuid() == 0) +
+			": verbena serve --group GROUP"
 	case errors.Is(err, syscall.EPERM):
 		return "if the directory is that of verbena serve: chmod go-w DIRECTORY; otherwise unset VERBENA_RUN"
 	case strings.Contains(err.Error(), "VERBENA_FAULT"):

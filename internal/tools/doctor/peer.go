@@ -219,8 +219,15 @@ func (r *report) judgeSelf(own netip.Addr, err error) {
 	default:
 		return
 	}
-	r.add(bad, "address "+own.String(), found, "as root, verbena doctor names the rule if nft, or iptables-legacy-save, "+
-		"is installed; nft list ruleset")
+	r.add(bad, "address "+own.String(), found, rulesAdvice(os.Geteuid() == 0))
+}
+
+// rulesAdvice tells how to find a rule of this host that doctor has not named.
+func rulesAdvice(root bool) string {
+	if root {
+		return "nft list ruleset and iptables-legacy-save list the rules"
+	}
+	return "as root, verbena doctor names the rule if nft, or iptables-legacy-save, is installed; nft list ruleset"
 }
 
 // portClosed reports whether a request failed since an ICMP message says that the UDP port is closed. The errno is that

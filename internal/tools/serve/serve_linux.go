@@ -177,7 +177,7 @@ func (s *server) take(d *device) (err error) {
 		}
 		if errors.Is(err, syscall.EMFILE) {
 			err = fmt.Errorf("%w: each address needs %d: raise the limit of descriptors: ulimit -n 4096, or LimitNOFILE= "+
-				"of systemd", err, host.Slots+5)
+				"of systemd", err, host.Slots+6)
 		}
 		if err != nil {
 			return err
