@@ -18,6 +18,8 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
+
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
 )
 
 // The ladders of Linux peers: SEND, READ across the last PSN, a lossy network with NAKs and
@@ -321,6 +323,28 @@ func TestSVGIsXML(t *testing.T) {
 		f.Close()
 		if lines != arrows || arrows == 0 {
 			t.Errorf("%s: %d arrows, the ladder has %d", name, lines, arrows)
+		}
+	}
+}
+
+// A file of many empty interfaces costs the reader a multiple of its length. Each section has its own.
+func TestInterfacesOfACaptureAreBounded(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "many.pcapng")
+	for _, c := range []struct{ sections, more, status int }{{1, 0, 0}, {2, 0, 0}, {1, 1, 1}} {
+		var b []byte
+		for range c.sections {
+			b = pcap.AppendSection(b)
+			for range mostInterfaces + c.more {
+				b = append(b, 1, 0, 0, 0, 20, 0, 0, 0, 101, 0, 0, 0, 0, 0, 0, 0, 20, 0, 0, 0)
+			}
+		}
+		if err := os.WriteFile(name, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		status, _, errs := explain(name)
+		if status != c.status || c.status != 0 && !strings.Contains(errs, "more than 65536 interfaces") {
+			t.Errorf("%d sections of %d interfaces: status %d, want %d: %s", c.sections, mostInterfaces+c.more, status,
+				c.status, errs)
 		}
 	}
 }
