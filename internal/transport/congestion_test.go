@@ -159,6 +159,33 @@ func TestNotificationsThatAreIgnored(t *testing.T) {
 	}
 }
 
+// A stranger who knows both addresses and the QPN sends a notification every 10 µs. The window stays at its minimum and
+// the budget of the peer at its own: the QP sends on, without a packet sent twice, and is as fast as before afterwards.
+func TestForgedNotificationsDoNotStopAQP(t *testing.T) {
+	s := newStream(t, 1, nil)
+	s.run(20 * msec)
+	before := s.run(20 * msec)
+	e := s.ends[0]
+	during, total := 0.0, 0
+	for range 2000 {
+		s.ends[0].now = s.now
+		e.arrives(wire.Fields{Opcode: wire.CNP, BECN: true, MigReq: true}, 0)
+		if size, least := e.qp.req.win.size, e.qp.req.windowFloor(); size < least {
+			t.Fatalf("window %d, want at least %d", size, least)
+		}
+		during, total = during+s.run(10*usec), total+1
+	}
+	during /= float64(total)
+	s.run(20 * msec)
+	after := s.run(20 * msec)
+	c := e.qp.Counters
+	t.Logf("%.2f GB/s before, %.2f during the flood, %.2f after it; %d notifications", before, during, after, c.CNPHandled)
+	// 8 packets of 4 KiB in each round trip of 32 µs are 1 GB/s.
+	if during < 0.5 || after < 0.9*before || c.CNPHandled != 2000 {
+		t.Error("want 0.5 GB/s during the flood, and nine tenths of the speed afterwards")
+	}
+}
+
 // A bottleneck is a switch with a slow port towards the receiver.
 type bottleneck struct {
 	cost    int64 // time of a packet, ns
