@@ -100,6 +100,25 @@ func TestR_IO_14_TransferBothWays(t *testing.T) {
 	}
 }
 
+// A message may have a single byte at the end of the send buffer, or at its beginning.
+func TestOneByteBesideTheEndOfTheBuffer(t *testing.T) {
+	for _, first := range []int{4095, 3897} { // and then 200 bytes, of which 1 and 199 precede the end
+		inBubble(t, rdmatest.Faults{}, func(p *places) {
+			a, b := p.pair(rsocket.Options{SendBuf: 4096}, rsocket.Options{})
+			for i, n := range []int{first, 200} {
+				data, got := socktest.Text(n, uint64(i)), make([]byte, n)
+				must(a.Write(data))(p)
+				must(io.ReadFull(b, got))(p)
+				if !bytes.Equal(got, data) {
+					t.Errorf("%d bytes after %d: the data is not what was sent", n, first)
+				}
+			}
+			p.OK(a.Close())
+			p.OK(b.Close())
+		})
+	}
+}
+
 // Data written before Close arrive even if the reader begins after it. The end of the stream follows.
 func TestR_IO_03_DataBeforeCloseArrives(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {

@@ -2,6 +2,8 @@ package sock
 
 import (
 	"context"
+	"errors"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -36,6 +38,15 @@ func TestDatagramWithoutDevice(t *testing.T) {
 		t.Errorf("%d QPs, %d peers", len(d.qps), len(d.dests))
 	}
 	d.Close()
+}
+
+// A socket that was closed before it was bound opens none.
+func TestClosedDatagramDoesNotBind(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	d.Close()
+	if err := d.Bind(netip.MustParseAddrPort("127.0.0.1:0")); !errors.Is(err, net.ErrClosed) || d.udp != nil {
+		t.Errorf("%v, want %v", err, net.ErrClosed)
+	}
 }
 
 // Close waits for the sends that are posted, and counts no receive among them.
