@@ -38,15 +38,18 @@ func steer(fd int, prog []unix.SockFilter) error {
 
 // steering returns the program that chooses among the sockets of a group, of which slots are those of QPN slots. A
 // packet arrives at the socket of the slot of its QP number, connection management at the socket of the slot in the
-// communication ID of the receiver. Requests, which carry a service ID, arrive at the socket of QP 1 if the filter
-// passes them. Other requests and everything else for QP 1 arrive at the socket of strays: nobody has asked for them,
-// and many may come. All other packets go to the sink. So do packets for the multicast QP, which the kernel also
-// delivers to the sockets of multicast groups, unless loopback6 is set: see udp.Link.Join.
-func steering(slots int, loopback6 bool, requests requestFilter) []unix.SockFilter {
+// communication ID of the receiver if a process owns that slot. Requests, which carry a service ID, arrive at the
+// socket of QP 1 if the filter passes them. Other requests and everything else for QP 1 arrive at the socket of strays:
+// nobody has asked for them, and many may come. Among them are the messages for a process that has exited: their
+// senders would repeat them for a minute without an answer. All other packets go to the sink. So do packets for the
+// multicast QP, which the kernel also delivers to the sockets of multicast groups, unless loopback6 is set: see
+// udp.Link.Join.
+func steering(slots int, owned []idRange, loopback6 bool, requests requestFilter) []unix.SockFilter {
 	multicast := uint32(Sink)
 	if loopback6 {
 		multicast = GSI
 	}
+	choice := requests.program()
 	prog := []unix.SockFilter{
 		0: {Code: bpfLoadWord, K: destQPN},
 		1: {Code: bpfAnd, K: 0xFFFFFF},
@@ -60,22 +63,28 @@ func steering(slots int, loopback6 bool, requests requestFilter) []unix.SockFilt
 		9: {Code: bpfRetA},
 
 		10: {Code: bpfLoadByte, K: MADOffset + MADClass},
-		11: {Code: bpfJumpEq, K: ClassCM, Jf: 7},
+		11: {Code: bpfJumpEq, K: ClassCM, Jf: 7}, // to 19
 		12: {Code: bpfLoadHalf, K: MADOffset + MADAttr},
-		13: {Code: bpfJumpEq, K: AttrREQ, Jt: 11},     // to 25
-		14: {Code: bpfJumpEq, K: AttrSIDRReq, Jt: 10}, // to 25
-		15: {Code: bpfJumpEq, K: AttrSIDRRep, Jt: 4},
+		13: {Code: bpfJumpEq, K: AttrREQ, Jt: 8},     // to 22
+		14: {Code: bpfJumpEq, K: AttrSIDRReq, Jt: 7}, // to 22
+		15: {Code: bpfJumpEq, K: AttrSIDRRep, Jt: 4}, // to 20
 		16: {Code: bpfLoadByte, K: MADOffset + MADPeerID},
 		17: {Code: bpfJump, K: 3}, // to 21
 		18: {Code: bpfRetK, K: Sink},
 		19: {Code: bpfRetK, K: Strays},
 		20: {Code: bpfLoadByte, K: MADOffset + MADLocalID},
-		21: {Code: bpfJumpGe, K: uint32(slots), Jt: 2},
-		22: {Code: bpfAdd, K: FirstSlot},
-		23: {Code: bpfRetA},
-		24: {Code: bpfRetK, K: Sink},
+		21: {Code: bpfJump, K: uint32(len(choice))}, // behind the choice among the requests
 	}
-	return append(prog, requests.program()...) // 25
+	prog = append(prog, choice...) // 22
+	for _, r := range owned {
+		prog = append(prog,
+			unix.SockFilter{Code: bpfJumpGe, K: r.first, Jt: 1},
+			unix.SockFilter{Code: bpfRetK, K: Strays},
+			unix.SockFilter{Code: bpfJumpGt, K: r.last, Jt: 2},
+			unix.SockFilter{Code: bpfAdd, K: FirstSlot},
+			unix.SockFilter{Code: bpfRetA})
+	}
+	return append(prog, unix.SockFilter{Code: bpfRetK, K: Strays})
 }
 
 // refuse attaches a filter that drops everything.

@@ -3,6 +3,7 @@ package host
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -97,8 +98,15 @@ func TestSocketOfAPacket(t *testing.T) {
 		}
 		return Sink
 	}
+	owned := []idRange{{0, 2}, {5, 5}, {11, 12}}
+	ofOwner := func(slot int) uint32 {
+		if slices.ContainsFunc(owned, func(r idRange) bool { return r.first <= uint32(slot) && uint32(slot) <= r.last }) {
+			return FirstSlot + uint32(slot)
+		}
+		return Strays
+	}
 	for _, loopback6 := range []bool{false, true} {
-		prog := steering(slots, loopback6, newRequestFilter([]uint64{0}))
+		prog := steering(slots, owned, loopback6, newRequestFilter([]uint64{0}))
 		is := func(what string, pkt []byte, want uint32) {
 			t.Helper()
 			if got := execute(t, prog, pkt); got != want {
@@ -113,9 +121,9 @@ func TestSocketOfAPacket(t *testing.T) {
 				}
 			}
 			other := (slot + 1) % Slots
-			is("a SIDR_REP", forID(ClassCM, AttrSIDRRep, slot, other), of(slot))
+			is("a SIDR_REP", forID(ClassCM, AttrSIDRRep, slot, other), ofOwner(slot))
 			for _, attr := range established {
-				is(fmt.Sprintf("attribute %#x", attr), forID(ClassCM, attr, other, slot), of(slot))
+				is(fmt.Sprintf("attribute %#x", attr), forID(ClassCM, attr, other, slot), ofOwner(slot))
 			}
 		}
 		want := uint32(Sink)

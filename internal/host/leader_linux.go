@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -64,6 +65,7 @@ type leader struct {
 	table  *table
 	store  store
 	filter requestFilter // as attached
+	owned  []idRange     // as attached
 	wide   bool          // all requests arrive at the socket of QP 1
 	share  int           // buffer of each slot that has an owner, in bytes
 	closed bool
@@ -144,8 +146,8 @@ func (l *leader) grow() (err error) {
 
 // steer attaches the program that chooses the socket of a packet.
 func (l *leader) steer() (err error) {
-	l.filter = l.requests()
-	prog := steering(l.slotSockets(), l.cfg.Loopback6, l.filter)
+	l.filter, l.owned = l.requests(), l.table.ownedSlots()
+	prog := steering(l.slotSockets(), l.owned, l.cfg.Loopback6, l.filter)
 	e := l.store.use(0, func(fds []int) { err = steer(fds[0], prog) })
 	return errors.Join(e, err)
 }
@@ -158,10 +160,10 @@ func (l *leader) requests() requestFilter {
 	return newRequestFilter(l.table.claimed)
 }
 
-// resteer attaches the program again after service IDs were claimed or released. If it cannot be attached, requests
-// arrive at the socket of strays.
+// resteer attaches the program again after service IDs or slots were claimed or released. If it cannot be attached,
+// requests and the messages of new connections arrive at the socket of strays.
 func (l *leader) resteer() {
-	if f := l.requests(); !f.equal(l.filter) {
+	if !l.requests().equal(l.filter) || !slices.Equal(l.table.ownedSlots(), l.owned) {
 		_ = l.steer()
 	}
 }
@@ -315,6 +317,7 @@ func (l *leader) claim(s *session, f frame) (n int, fds []int, errno syscall.Err
 			return f.slot, nil, unix.EADDRINUSE
 		}
 		l.table.assign(s, f.slot)
+		l.resteer()
 		l.watch(s, l.wills, f.slot)
 		return f.slot, nil, l.prepare(f.slot, true)
 	}
@@ -342,6 +345,7 @@ func (l *leader) claim(s *session, f frame) (n int, fds []int, errno syscall.Err
 	}
 	l.sendWills(n)
 	l.table.assign(s, n)
+	l.resteer()
 	l.watch(s, l.wills, n)
 	errno = l.prepare(n, false)
 	if st := &l.table.slots[n]; errno == 0 && l.shared() && !st.confined {

@@ -20,6 +20,7 @@ func (l *leader) release(n int) {
 // free makes the socket of a slot drop everything, and discards its packets.
 func (l *leader) free(n int) {
 	l.table.free(n)
+	l.resteer()
 	_ = l.use(FirstSlot+n, func(fd int) {
 		if !l.shared() {
 			_ = refuse(fd)

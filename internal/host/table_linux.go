@@ -132,6 +132,21 @@ func (t *table) owned() (n int) {
 	return n
 }
 
+// ownedSlots returns the slots that are owned or held.
+func (t *table) ownedSlots() (all []idRange) {
+	for i := range t.slots {
+		n := uint32(i)
+		switch {
+		case t.slots[i].owner == nil && !t.slots[i].held:
+		case len(all) > 0 && all[len(all)-1].last+1 == n:
+			all[len(all)-1].last = n
+		default:
+			all = append(all, idRange{n, n})
+		}
+	}
+	return all
+}
+
 // extra returns the number of slots of sessions beyond their first ones.
 func (t *table) extra() (n int) {
 	for s := range t.sessions {

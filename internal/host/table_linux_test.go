@@ -388,3 +388,23 @@ func check(t *testing.T, tab *table) {
 		}
 	}
 }
+
+// TestOwnedSlots checks the ranges of slots that have an owner, or may have one.
+func TestOwnedSlots(t *testing.T) {
+	tab, s := newTable(false), &session{}
+	want := func(what string, all ...idRange) {
+		t.Helper()
+		if got := tab.ownedSlots(); !slices.Equal(got, all) {
+			t.Errorf("%s: %v, want %v", what, got, all)
+		}
+	}
+	want("no owner")
+	for _, n := range []int{0, 1, 2, 7, Slots - 1} {
+		tab.assign(s, n)
+	}
+	want("five", idRange{0, 2}, idRange{7, 7}, idRange{Slots - 1, Slots - 1})
+	tab.unassign(s, 1)
+	want("one is held", idRange{0, 2}, idRange{7, 7}, idRange{Slots - 1, Slots - 1})
+	tab.free(1)
+	want("it is free", idRange{0, 0}, idRange{2, 2}, idRange{7, 7}, idRange{Slots - 1, Slots - 1})
+}

@@ -201,3 +201,32 @@ func TestBadStraysAreCounted(t *testing.T) {
 		t.Errorf("counters %+v, want an ICRC error", c)
 	}
 }
+
+// TestMessagesForAnExitedProcess checks that a message for a connection of a process that has exited arrives at the
+// process that leads, which answers it: the peer would otherwise repeat its DREQ for more than a minute.
+func TestMessagesForAnExitedProcess(t *testing.T) {
+	const attrDREQ = 0x15
+	for _, a := range loopbacks {
+		port := testPort(t)
+		leads := openShared(t, port, 1, a)
+		exits := openShared(t, port, 1, a)
+		id := exits.qpn(0) << 8 // the upper bits of both have the slot
+		sendMAD(leads, a, mad(attrDREQ, 0, 1, id))
+		receive(t, exits.Ports()[0], 1)
+		nothing(t, leads.Ports()[0])
+		if err := exits.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var b link.RxBatch
+		p := leads.Ports()[0]
+		for limit := time.Now().Add(10 * time.Second); p.Recv(&b) == 0; p.Wait(10 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("%v: nothing arrived", a)
+			}
+			sendMAD(leads, a, mad(attrDREQ, 0, 2, id))
+		}
+		if m := wire.Packet(b.Packets[0].Data).Payload(); m[17] != attrDREQ || m[27] != 2 {
+			t.Errorf("%v: % x arrived", a, m[:32])
+		}
+	}
+}
