@@ -2,6 +2,7 @@ package shm
 
 import (
 	"bytes"
+	"encoding/binary"
 	"net/netip"
 	"testing"
 
@@ -138,6 +139,39 @@ func TestFlows(t *testing.T) {
 			if p.TClass != uint8(class) || p.HopLimit != uint8(1+class/256) {
 				t.Fatalf("round %d: class %d, hopLimit %d instead of %d", round, p.TClass, p.HopLimit, class)
 			}
+		}
+	}
+}
+
+// TestFlowWithTheNumberOfTheLastPacket checks that a short packet of a new flow, whose number was that of the packet
+// before it, does not extend the record of its flow.
+func TestFlowWithTheNumberOfTheLastPacket(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	a.ready(addrB, 7)
+	put := func(flow int) {
+		t.Helper()
+		path := a.path(addrB, 7)
+		path.TClass, path.HopLimit = uint8(flow), uint8(1+flow/256)
+		if !a.put(path, 7, 4, uint32(flow)) {
+			t.Fatalf("no place for flow %d", flow)
+		}
+	}
+	for i := range maxFlows {
+		put(i)
+		a.p.Send(a.tx)
+		b.next()
+	}
+	put(0)
+	put(maxFlows) // it gets the number of the oldest flow, 0
+	a.p.Send(a.tx)
+	got := b.next()
+	if len(got) != 2 {
+		t.Fatalf("%d packets, want 2; %+v", len(got), b.p.Counters())
+	}
+	for i, flow := range []int{0, maxFlows} {
+		if p := got[i]; p.HopLimit != uint8(1+flow/256) || binary.LittleEndian.Uint32(p.Payload()) != uint32(flow) {
+			t.Errorf("packet %d: hop limit %d, payload %x; want flow %d", i, p.HopLimit, p.Payload(), flow)
 		}
 	}
 }

@@ -256,6 +256,7 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 		f := flowOf(path)
 		f.put(b)
 		number = r.flows.add(path)
+		r.single = noFlow // the last record is that of the flow, which may have the number of the packet before it
 	}
 	if r.single == number && kind == kindPacket {
 		r.single = noFlow

@@ -77,9 +77,9 @@ func (l *txRings) reads(s *link.Share) bool {
 	k := &sharing{id: s.ID}
 	next := append(known[:len(known):len(known)], k)
 	l.shares.Store(&next)
-	if !s.OnClose(l, func() { l.unshare(k) }) {
+	if !s.OnClose(l, func() { l.unshare(k) }) { // nothing removes it later
 		unix.Close(fd)
-		k.state.Store(shareRefused)
+		l.shares.Store(&known)
 		return false
 	}
 	go l.tell(k, os.NewFile(uintptr(fd), "share"), uint32(s.Size/page))
