@@ -236,7 +236,7 @@ func (s *Socket) Connect(to netip.AddrPort) error {
 			return syscall.EINPROGRESS
 		}
 	}
-	return st.AwaitConnection(context.Background())
+	return closedIsBad(st.AwaitConnection(context.Background()))
 }
 
 // startConnect is Connect up to the wait. mu is held.

@@ -96,6 +96,9 @@ func (st *Stream) depth() uint8 {
 func (st *Stream) accept(peer rs.ConnData, asked *rdmacm.ConnParam) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	if st.state != streamNew { // it was moved to the hub before, which had an event that ends it
+		return st.err
+	}
 	st.state = streamConnecting
 	if !st.acceptor.begin(st) {
 		st.fail(net.ErrClosed)
@@ -116,7 +119,8 @@ func (st *Stream) accept(peer rs.ConnData, asked *rdmacm.ConnParam) error {
 	return err
 }
 
-// AwaitConnection waits until the connection is made or has failed, or ctx is done.
+// AwaitConnection waits until the connection is made or has failed, or ctx is done. It returns net.ErrClosed if the
+// stream is closed meanwhile.
 func (st *Stream) AwaitConnection(ctx context.Context) error {
 	w := NewWaiter()
 	st.mu.Lock()
@@ -134,8 +138,11 @@ func (st *Stream) AwaitConnection(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if !st.established {
-		return st.err
+	switch {
+	case st.established:
+		return nil
+	case st.err == nil:
+		return net.ErrClosed
 	}
-	return nil
+	return st.err
 }

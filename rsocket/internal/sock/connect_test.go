@@ -2,6 +2,7 @@ package sock
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"syscall"
@@ -111,6 +112,16 @@ func TestDeadlineWhileConnecting(t *testing.T) {
 		}
 		if n, err := st.Send([]byte("x"), st.Writing()); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("send: %d bytes, %v", n, err)
+		}
+	})
+}
+
+// A wait for the connection fails if the stream is closed meanwhile.
+func TestClosedWhileConnecting(t *testing.T) {
+	connecting(t, func(st *Stream) {
+		st.closed = true // as Close does first
+		if err := st.AwaitConnection(t.Context()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%v", err)
 		}
 	})
 }

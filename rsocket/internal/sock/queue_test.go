@@ -3,6 +3,7 @@ package sock
 import (
 	"errors"
 	"net"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
@@ -93,6 +94,30 @@ func TestRequestThatCannotMove(t *testing.T) {
 	}
 	if err := id.Close(); err == nil {
 		t.Error("the ID of the request was open")
+	}
+	ok(t, ch.Close())
+}
+
+// A request whose device is removed before its handshake begins has no handshake.
+func TestRequestThatHasEnded(t *testing.T) {
+	host := hosted(t)
+	ch := must(host.CreateEventChannel())(t)
+	id := must(host.CreateID(ch, rdmacm.PSTCP, nil))(t)
+	a, _ := Unserved()
+	a.shaking, a.slots = map[*Stream]struct{}{}, make(chan struct{}, 1)
+	a.slots <- struct{}{}
+	hub := &Hub{Host: host, Channel: NewChannel(host), users: 1}
+	st := NewStream(hub, Options{})
+	st.id, st.acceptor = id, a
+	st.onEvent(&cmEvent{Type: rdmacm.EventDeviceRemoval})
+	if err := st.accept(rs.ConnData{}, &rdmacm.ConnParam{}); !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("the handshake begins: %v", err)
+	}
+	if len(a.shaking) != 0 || len(a.slots) != 0 {
+		t.Errorf("%d handshakes, %d slots in use", len(a.shaking), len(a.slots))
+	}
+	if _, err := hub.Channel.GetEvent(t.Context()); err == nil { // the stream is closed in the background
+		t.Error("an event of the hub")
 	}
 	ok(t, ch.Close())
 }
