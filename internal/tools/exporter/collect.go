@@ -128,7 +128,8 @@ func (s *scrape) management(c control.Counter, of []string) {
 	name, message, byMessage := strings.Cut(c.Name, "/")
 	text := control.HelpCM(name)
 	switch {
-	case text == "":
+	// A name in the other form than its kind would be that of a counter of the device, which has another text.
+	case text == "", byMessage != strings.HasPrefix(name, "cm_"):
 	case byMessage:
 		s.add("verbena_"+name+"_total", text, counterType, float64(c.Value), with(ofProgram, "message"),
 			with(of, message)...)

@@ -154,7 +154,8 @@ func TestHostileReports(t *testing.T) {
 	bad.Devices[0].Name = "x\x00y"
 	bad.Devices[0].Counters = append(bad.Devices[0].Counters, control.Counter{Name: "a b{}\n", Value: 1},
 		control.Counter{Name: "tx_bytes", Value: 9}, control.Counter{Name: "", Value: 1})
-	bad.Devices[0].CM = append(bad.Devices[0].CM, control.Counter{Name: "cm_tx_msgs/\xff\xfe"}, control.Counter{Name: "/"})
+	bad.Devices[0].CM = append(bad.Devices[0].CM, control.Counter{Name: "cm_tx_msgs/\xff\xfe"}, control.Counter{Name: "/"},
+		control.Counter{Name: "rx_malformed/x"}, control.Counter{Name: "cm_tx_msgs"})
 	for range 1000 {
 		bad.Devices = append(bad.Devices, bad.Devices[0])
 	}
