@@ -213,6 +213,19 @@ func TestSocketsOfAProgramAreRsockets(t *testing.T) {
 	}
 }
 
+// waits runs a case of sockets_waits.c.
+func waits(t *testing.T, name string) {
+	t.Helper()
+	program := prepare(t, "sockets_waits.c")()
+	program.Args = append(program.Args, name)
+	if out, err := program.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func TestPendingSignalsEndWaitsThatUnblockThem(t *testing.T) { waits(t, "masks") }
+func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancellations") }
+
 func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_low.c") }
 
 // Calls on the stack of a coroutine are not much slower than others.

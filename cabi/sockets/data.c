@@ -173,7 +173,10 @@ ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockadd
 	int rs = io_of(fd, flags);
 	if (rs == -1)
 		return NEXT(recvfrom)(fd, buf, n, flags, a, length);
-	ssize_t got = rs < 0 ? -1 : take(rs, &m, flags);
+	if (rs < 0)
+		return -1;
+	GUARD(1);
+	ssize_t got = take(rs, &m, flags);
 	if (got >= 0 && a && length)
 		*length = m.msg_namelen;
 	return got;

@@ -409,10 +409,10 @@ static int collect(struct epoll *ep, const struct pollfd *fds, nfds_t n, struct 
 	return count;
 }
 
-// ordinary writes the events of the kernel's instance, without that of wake.
-static int ordinary(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
+// ordinary writes the events that the kernel's instance has now, without that of wake.
+static int ordinary(struct epoll *ep, struct epoll_event *out, int most)
 {
-	int n = NEXT(epoll_wait)(ep->fd, out, most, timeout_ms), kept = 0;
+	int n = NEXT(epoll_wait)(ep->fd, out, most, 0), kept = 0;
 	eventfd_t count;
 
 	for (int i = 0; i < n; i++) {
@@ -424,6 +424,8 @@ static int ordinary(struct epoll *ep, struct epoll_event *out, int most, int tim
 	return n < 0 ? n : kept;
 }
 
+// wait_once waits in wait_for also without rsockets: what ends that wait, as a cancellation, would not end one of the
+// kernel's instance.
 static int wait_once(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
 {
 	struct pollfd *fds;
@@ -432,11 +434,11 @@ static int wait_once(struct epoll *ep, struct epoll_event *out, int most, int ti
 	if (!n)
 		return fail(ENOMEM);
 	atomic_fetch_add(&ep->waiting, 1);
-	int got = n == 1 ? ordinary(ep, out, most, timeout_ms) : wait_for(fds, n, timeout_ms);
+	int got = wait_for(fds, n, timeout_ms);
 	atomic_fetch_sub(&ep->waiting, 1);
-	if (n > 1 && got > 0) {
+	if (got > 0) {
 		got = collect(ep, fds, n, out, most);
-		int more = fds[0].revents && got < most ? ordinary(ep, out + got, most - got, 0) : 0;
+		int more = fds[0].revents && got < most ? ordinary(ep, out + got, most - got) : 0;
 		got += more > 0 ? more : 0;
 	}
 	free(fds);
@@ -450,8 +452,8 @@ static int wait_all(struct epoll *ep, struct epoll_event *out, int most, int tim
 	for (;;) {
 		int64_t left = timeout_ms < 0 ? -1 : end - now_ms();
 		int got = wait_once(ep, out, most, timeout_ms < 0 ? -1 : left > 0 ? (int)left : 0);
-		if (got || (timeout_ms >= 0 && left <= 0))
-			return got;
+		if (got || interrupted() || (timeout_ms >= 0 && left <= 0))
+			return got ? got : interrupted();
 	}
 }
 
@@ -471,14 +473,15 @@ static int without_wake(int epfd, struct epoll_event *out, int n)
 	return kept;
 }
 
-int epoll_wait(int epfd, struct epoll_event *out, int most, int timeout_ms)
+int epoll_pwait(int epfd, struct epoll_event *out, int most, int timeout_ms, const sigset_t *mask)
 {
 	int64_t end = now_ms() + timeout_ms;
+	struct masked m;
 
 	if (most <= 0)
 		return fail(EINVAL);
 	if (!has_instance(epfd)) {
-		int got = NEXT(epoll_wait)(epfd, out, most, timeout_ms);
+		int got = NEXT(epoll_pwait)(epfd, out, most, timeout_ms, mask);
 		// The first rsocket may have come meanwhile: its event is ours.
 		int kept = without_wake(epfd, out, got);
 		if (kept || kept == got)
@@ -488,24 +491,17 @@ int epoll_wait(int epfd, struct epoll_event *out, int most, int timeout_ms)
 	GUARD(1);
 	struct epoll *ep = borrow(epfd);
 	if (!ep) // closed meanwhile
-		return NEXT(epoll_wait)(epfd, out, most, timeout_ms);
-	int got = wait_all(ep, out, most, timeout_ms), e = errno;
+		return NEXT(epoll_pwait)(epfd, out, most, timeout_ms, mask);
+	int got = mask_begin(mask, &m) ? -1 : wait_all(ep, out, most, timeout_ms), e = errno;
+	mask_end(&m);
 	drop(ep);
 	errno = e;
 	return got;
 }
 
-int epoll_pwait(int epfd, struct epoll_event *out, int most, int timeout_ms, const sigset_t *mask)
+int epoll_wait(int epfd, struct epoll_event *out, int most, int timeout_ms)
 {
-	sigset_t before;
-
-	if (mask)
-		pthread_sigmask(SIG_SETMASK, mask, &before);
-	int got = epoll_wait(epfd, out, most, timeout_ms), e = errno;
-	if (mask)
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-	errno = e;
-	return got;
+	return epoll_pwait(epfd, out, most, timeout_ms, NULL);
 }
 
 int epoll_pwait2(int epfd, struct epoll_event *out, int most, const struct timespec *timeout, const sigset_t *mask)

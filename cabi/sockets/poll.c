@@ -47,7 +47,7 @@ int poll(struct pollfd *fds, nfds_t n, int timeout_ms)
 	GUARD(1);
 	if (n > sizeof few / sizeof *few && !(list = malloc(n * sizeof *list)))
 		return fail(ENOMEM);
-	while ((got = poll_once(fds, n, list, timeout_ms)) == -2)
+	while ((got = poll_once(fds, n, list, timeout_ms)) == -2 && !(got = interrupted()))
 		if (timeout_ms > 0)
 			timeout_ms = end > now_ms() ? (int)(end - now_ms()) : 0;
 	if (list != few)
@@ -62,16 +62,15 @@ int to_ms(const struct timespec *t)
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	sigset_t before;
+	struct masked m;
 
 	if (!has_rsocket(fds, n) || (timeout && timeout->tv_sec < 0))
 		return NEXT(ppoll)(fds, n, timeout, mask);
-	if (mask)
-		pthread_sigmask(SIG_SETMASK, mask, &before);
-	int got = poll(fds, n, to_ms(timeout)), e = errno;
-	if (mask)
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-	errno = e;
+	GUARD(1);
+	if (mask_begin(mask, &m))
+		return -1;
+	int got = poll(fds, n, to_ms(timeout));
+	mask_end(&m);
 	return got;
 }
 
@@ -87,10 +86,10 @@ int __ppoll_chk(struct pollfd *fds, nfds_t n, const struct timespec *timeout, co
 
 static int in(int fd, const fd_set *set) { return set && FD_ISSET(fd, set); }
 
-// any reports whether an rsocket is in sets.
+// any reports whether an rsocket is in sets, of which the kernel has no wrong size to report.
 static int any(int n, const fd_set *r, const fd_set *w, const fd_set *e)
 {
-	for (int fd = 0; fd < n; fd++)
+	for (int fd = 0; fd < n && n <= FD_SETSIZE; fd++)
 		if ((in(fd, r) || in(fd, w) || in(fd, e)) && ours(fd))
 			return 1;
 	return 0;
@@ -120,14 +119,12 @@ static int keep(int fd, fd_set *set, short revents, short events)
 	return 0;
 }
 
-// choose waits as select does. It returns -2 if there is no rsocket in the sets.
+// choose waits as select does.
 static int choose(int n, fd_set *r, fd_set *w, fd_set *e, int ms)
 {
 	nfds_t used;
 	int count = 0;
 
-	if (n < 0 || n > FD_SETSIZE || !any(n, r, w, e))
-		return -2;
 	GUARD(1);
 	struct pollfd *fds = list_of(n, r, w, e, &used);
 	if (!fds)
@@ -152,22 +149,22 @@ int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, st
 		return fail(EINVAL);
 	if (timeout)
 		t = (struct timespec){timeout->tv_sec, timeout->tv_usec * 1000};
-	int got = choose(n, r, w, e, to_ms(timeout ? &t : NULL));
-	return got == -2 ? NEXT(select)(n, r, w, e, timeout) : got;
+	return any(n, r, w, e) ? choose(n, r, w, e, to_ms(timeout ? &t : NULL)) : NEXT(select)(n, r, w, e, timeout);
 }
 
 int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, const struct timespec *restrict timeout,
 	    const sigset_t *restrict mask)
 {
-	sigset_t before;
+	struct masked m;
 
 	if (timeout && timeout->tv_sec < 0)
 		return fail(EINVAL);
-	if (mask)
-		pthread_sigmask(SIG_SETMASK, mask, &before);
-	int got = choose(n, r, w, e, to_ms(timeout)), error = errno;
-	if (mask)
-		pthread_sigmask(SIG_SETMASK, &before, NULL);
-	errno = error;
-	return got == -2 ? NEXT(pselect)(n, r, w, e, timeout, mask) : got;
+	if (!any(n, r, w, e))
+		return NEXT(pselect)(n, r, w, e, timeout, mask);
+	GUARD(1);
+	if (mask_begin(mask, &m))
+		return -1;
+	int got = choose(n, r, w, e, to_ms(timeout));
+	mask_end(&m);
+	return got;
 }

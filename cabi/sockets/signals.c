@@ -15,6 +15,9 @@
 static __thread int interrupt __attribute__((tls_model("initial-exec"))) = -1;
 static __thread int handled __attribute__((tls_model("initial-exec"))); // a handler has written it
 
+// ended_too: a handler or a cancellation has ended the last wait, beside an event.
+static __thread int ended_too __attribute__((tls_model("initial-exec")));
+
 // outside is where a wait in the engine began; NULL without one. A child that a handler has forked returns there, since
 // the engine of its parent does not run in it.
 static __thread sigjmp_buf *outside __attribute__((tls_model("initial-exec")));
@@ -166,13 +169,17 @@ static int wait_once(struct pollfd *list, nfds_t n, int timeout_ms)
 	int before = interrupt;
 
 	interrupt = list[n].fd;
+	ended_too = 0;
 	int got = has_number(list, n) ? poll_engine(list, n + 1, timeout_ms) : NEXT(poll)(list, n + 1, timeout_ms);
-	interrupt = before;
+	interrupt = interrupt < 0 ? -1 : before; // a child that a handler has forked does not have the events
 	if (got <= 0 || !list[n].revents)
 		return got;
 	int e = ended(list[n].fd);
+	ended_too = e && got > 1;
 	return got > 1 ? got - 1 : e ? fail(EINTR) : 0;
 }
+
+int interrupted(void) { return ended_too ? fail(EINTR) : 0; }
 
 int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms)
 {
@@ -198,6 +205,34 @@ int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms)
 		free(list);
 	errno = e;
 	return got;
+}
+
+int mask_begin(const sigset_t *mask, struct masked *m)
+{
+	*m = (struct masked){.event = mask ? event_of_thread() : -1, .interrupt = interrupt};
+	if (!mask)
+		return 0;
+	if (m->event < 0)
+		return -1;
+	interrupt = m->event; // before a handler of a signal that was blocked runs
+	pthread_sigmask(SIG_SETMASK, mask, &m->before);
+	return 0;
+}
+
+void mask_end(const struct masked *m)
+{
+	eventfd_t count;
+	int e = errno;
+
+	if (m->event < 0)
+		return;
+	pthread_sigmask(SIG_SETMASK, &m->before, NULL);
+	if (interrupt >= 0 && m->interrupt < 0 && handled) { // after the wait: it does not end the next one
+		eventfd_read(m->event, &count);
+		handled = 0;
+	}
+	interrupt = interrupt < 0 ? -1 : m->interrupt;
+	errno = e;
 }
 
 int ready(int rs, short event, int ms)

@@ -219,6 +219,21 @@ RS_HIDDEN int to_ms(const struct timespec *t);
 // wait_for waits for events of descriptors, rsockets among them, as poll does: a signal handler ends it with EINTR.
 RS_HIDDEN int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms);
 
+// interrupted returns -1 with EINTR if a handler or a cancellation has ended the last wait_for of the thread, beside an
+// event. A caller for which the event is only a reason to wait again does not wait then.
+RS_HIDDEN int interrupted(void);
+
+// masked is what mask_begin has replaced.
+struct masked {
+	sigset_t before;
+	int event, interrupt; // event: -1 without a mask
+};
+
+// mask_begin gives the thread the signal mask of a wait, if that is not NULL, until mask_end. A handler that runs before
+// the wait begins ends it too. It returns -1 with errno set on failure.
+RS_HIDDEN int mask_begin(const sigset_t *mask, struct masked *m);
+RS_HIDDEN void mask_end(const struct masked *m);
+
 // ready waits for an event of an rsocket that blocks. It returns -1 with errno set: EINTR, or EAGAIN after ms if these
 // are not 0.
 RS_HIDDEN int ready(int rs, short event, int ms);

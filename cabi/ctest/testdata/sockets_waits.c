@@ -1,0 +1,157 @@
+// Waits of a program of sockets that a signal or a cancellation must end.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#define FAILED 1
+#include "check.h"
+
+enum { LIMIT_S = 20 };
+
+// connected makes a pair: pair[0] has connected, pair[1] was accepted.
+static void connected(int pair[2])
+{
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof here;
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+
+	CHECK(!bind(l, (struct sockaddr *)&here, n) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&here, &n));
+	pair[0] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(pair[0], (struct sockaddr *)&here, n) && (pair[1] = accept(l, NULL, NULL)) >= 0 && !close(l));
+}
+
+static int epoll_add(int ep, int fd, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.fd = fd};
+
+	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
+}
+
+static volatile sig_atomic_t signals;
+static void on_signal(int sig) { signals++; }
+
+// ENDED checks that a signal which is pending ends a call that unblocks it, and that it ends no other call.
+#define ENDED(call) \
+	do { \
+		signals = 0; \
+		CHECK(!raise(SIGUSR1) && !signals); \
+		CHECK((call) == -1 && errno == EINTR && signals == 1); \
+	} while (0)
+
+static void masked(const int p[2])
+{
+	struct sigaction a = {.sa_handler = on_signal};
+	struct timespec limit = {LIMIT_S, 0}, none = {0};
+	int ep = epoll_create1(0), pipes[2];
+	struct epoll_event e;
+	sigset_t all, usr1;
+	fd_set set;
+
+	sigemptyset(&all);
+	sigemptyset(&usr1);
+	sigaddset(&usr1, SIGUSR1);
+	CHECK(!sigaction(SIGUSR1, &a, NULL) && !pthread_sigmask(SIG_BLOCK, &usr1, NULL) && !pipe(pipes));
+	int fds[] = {pipes[0], p[1]};
+	for (int i = 0; i < 2; i++) { // a descriptor of the kernel, and a socket
+		struct pollfd wait = {.fd = fds[i], .events = POLLIN};
+		ENDED(ppoll(&wait, 1, &limit, &all));
+		ENDED(ppoll(&wait, 1, &none, &all));
+		CHECK(ppoll(&wait, 1, &none, &all) == 0 && signals == 1);
+		FD_ZERO(&set);
+		FD_SET(fds[i], &set);
+		ENDED(pselect(fds[i] + 1, &set, NULL, NULL, &limit, &all));
+		CHECK(!epoll_add(ep, fds[i], EPOLLIN));
+		ENDED(epoll_pwait(ep, &e, 1, LIMIT_S * 1000, &all));
+		CHECK(epoll_pwait(ep, &e, 1, 0, &all) == 0 && signals == 1);
+	}
+	// An instance that has had sockets.
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_DEL, p[1], NULL));
+	ENDED(epoll_pwait(ep, &e, 1, LIMIT_S * 1000, &all));
+	CHECK(!pthread_sigmask(SIG_UNBLOCK, &usr1, NULL) && !close(ep) && !close(pipes[0]) && !close(pipes[1]));
+}
+
+struct waiter {
+	int fd;
+	_Atomic pid_t thread;
+};
+
+static void *receives(void *arg)
+{
+	struct waiter *w = arg;
+	char c;
+
+	w->thread = gettid();
+	recvfrom(w->fd, &c, 1, 0, NULL, NULL);
+	return NULL;
+}
+
+static void *watches(void *arg)
+{
+	struct waiter *w = arg;
+	struct epoll_event e;
+
+	w->thread = gettid();
+	epoll_wait(w->fd, &e, 1, -1);
+	return NULL;
+}
+
+// asleep waits until a thread sleeps in the kernel, as it does in the call that waits.
+static void asleep(struct waiter *w)
+{
+	char path[64], state = 0;
+
+	while (!w->thread)
+		sched_yield();
+	snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)w->thread);
+	for (int times = 0; times < 20; times += state == 'S') {
+		FILE *f = fopen(path, "r");
+		CHECK(f && fscanf(f, "%*d (%*[^)]) %c", &state) == 1 && !fclose(f));
+		sched_yield();
+	}
+}
+
+static void cancelled(void *(*f)(void *), int fd)
+{
+	struct timespec end;
+	struct waiter w = {.fd = fd};
+	pthread_t t;
+	void *result;
+
+	CHECK(!pthread_create(&t, NULL, f, &w));
+	asleep(&w);
+	CHECK(!pthread_cancel(t) && !clock_gettime(CLOCK_REALTIME, &end));
+	end.tv_sec += LIMIT_S;
+	CHECK(!pthread_timedjoin_np(t, &result, &end) && result == PTHREAD_CANCELED);
+}
+
+static void cancellations(const int p[2])
+{
+	int ep = epoll_create1(0);
+
+	cancelled(receives, p[1]);
+	CHECK(!epoll_add(ep, p[1], EPOLLIN));
+	cancelled(watches, ep);
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_DEL, p[1], NULL)); // the instance has no socket any more
+	cancelled(watches, ep);
+	close(ep);
+}
+
+int main(int count, char **words)
+{
+	int p[2];
+
+	CHECK(count == 2);
+	connected(p);
+	if (!strcmp(words[1], "masks"))
+		masked(p);
+	else
+		cancellations(p);
+	close(p[0]), close(p[1]);
+	return 0;
+}
