@@ -225,6 +225,7 @@ func waits(t *testing.T, name string) {
 
 func TestPendingSignalsEndWaitsThatUnblockThem(t *testing.T) { waits(t, "masks") }
 func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancellations") }
+func TestEpollHasDuplicatesOfASocket(t *testing.T)           { waits(t, "duplicates") }
 
 func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_low.c") }
 

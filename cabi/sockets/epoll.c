@@ -386,12 +386,15 @@ static int tell(struct item *item, short revents, struct epoll_event *out)
 	return 1;
 }
 
+// revents_of returns what a poll has found of an rsocket, of which each duplicate in the instance has an entry.
 static short revents_of(const struct pollfd *fds, nfds_t n, int rs)
 {
+	short found = 0;
+
 	for (nfds_t i = 1; i < n; i++)
 		if (fds[i].fd == rs)
-			return fds[i].revents;
-	return 0;
+			found |= fds[i].revents;
+	return found;
 }
 
 // collect writes the events that a poll has found.

@@ -1,4 +1,4 @@
-// Waits of a program of sockets that a signal or a cancellation must end.
+// Waits of a program of sockets that a signal or a cancellation must end, and descriptors that stand for one socket.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <poll.h>
@@ -142,6 +142,20 @@ static void cancellations(const int p[2])
 	close(ep);
 }
 
+// Two descriptors of a socket are in one instance, each for other events.
+static void duplicates(const int p[2])
+{
+	struct epoll_event e[2];
+	int ep = epoll_create1(0), other = dup(p[1]);
+
+	CHECK(!epoll_add(ep, p[1], EPOLLOUT) && !epoll_add(ep, other, EPOLLIN));
+	CHECK(epoll_wait(ep, e, 2, LIMIT_S * 1000) == 1 && e[0].data.fd == p[1] && e[0].events == EPOLLOUT);
+	CHECK(write(p[0], "x", 1) == 1);
+	struct pollfd wait = {.fd = p[1], .events = POLLIN};
+	CHECK(poll(&wait, 1, LIMIT_S * 1000) == 1 && epoll_wait(ep, e, 2, LIMIT_S * 1000) == 2);
+	close(ep), close(other);
+}
+
 int main(int count, char **words)
 {
 	int p[2];
@@ -150,8 +164,10 @@ int main(int count, char **words)
 	connected(p);
 	if (!strcmp(words[1], "masks"))
 		masked(p);
-	else
+	else if (!strcmp(words[1], "cancellations"))
 		cancellations(p);
+	else
+		duplicates(p);
 	close(p[0]), close(p[1]);
 	return 0;
 }
