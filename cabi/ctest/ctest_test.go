@@ -226,6 +226,7 @@ func waits(t *testing.T, name string) {
 func TestPendingSignalsEndWaitsThatUnblockThem(t *testing.T) { waits(t, "masks") }
 func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancellations") }
 func TestEpollHasDuplicatesOfASocket(t *testing.T)           { waits(t, "duplicates") }
+func TestCloseRangeClosesInstancesOfEpoll(t *testing.T)      { waits(t, "range") }
 
 func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_low.c") }
 

@@ -46,7 +46,9 @@ static void close_in_range(int fd, struct slot *s, void *arg)
 {
 	struct range *r = arg;
 
-	if ((unsigned int)fd >= r->first && (unsigned int)fd <= r->last && (atomic_load(&s->rs) || atomic_load(&s->link)))
+	if ((unsigned int)fd < r->first || (unsigned int)fd > r->last)
+		return;
+	if (atomic_load(&s->rs) || atomic_load(&s->link) || atomic_load(&s->ep))
 		close(fd);
 }
 

@@ -156,6 +156,17 @@ static void duplicates(const int p[2])
 	close(ep), close(other);
 }
 
+// An instance that is closed with a range of descriptors is closed with its sockets: that with its number is a new one.
+static void range(const int p[2])
+{
+	struct epoll_event e;
+	int ep = epoll_create1(0);
+
+	CHECK(!epoll_add(ep, p[1], EPOLLOUT) && !close_range(ep, ep, 0) && epoll_create1(0) == ep);
+	CHECK(epoll_wait(ep, &e, 1, 0) == 0 && !epoll_add(ep, p[1], EPOLLOUT));
+	CHECK(epoll_wait(ep, &e, 1, LIMIT_S * 1000) == 1 && !close(ep));
+}
+
 int main(int count, char **words)
 {
 	int p[2];
@@ -166,8 +177,10 @@ int main(int count, char **words)
 		masked(p);
 	else if (!strcmp(words[1], "cancellations"))
 		cancellations(p);
-	else
+	else if (!strcmp(words[1], "duplicates"))
 		duplicates(p);
+	else
+		range(p);
 	close(p[0]), close(p[1]);
 	return 0;
 }
