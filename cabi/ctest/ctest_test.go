@@ -228,6 +228,13 @@ func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancell
 func TestEpollHasDuplicatesOfASocket(t *testing.T)           { waits(t, "duplicates") }
 func TestCloseRangeClosesInstancesOfEpoll(t *testing.T)      { waits(t, "range") }
 
+// MSG_WAITALL is for streams, and for all buffers of a message.
+func TestSocketsWaitForAllBytesOfStreams(t *testing.T) {
+	waits(t, "whole")
+	t.Setenv("VERBENA_SOCKETS", "all")
+	waits(t, "datagrams")
+}
+
 func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_low.c") }
 
 // Calls on the stack of a coroutine are not much slower than others.

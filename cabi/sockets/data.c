@@ -32,22 +32,49 @@ static ssize_t take_once(int rs, struct msghdr *m, int flags)
 	}
 }
 
-// take_all fills the one buffer of a message, unless the stream ends before.
+enum { FEW = 8 };
+
+// copy_of returns a copy of the buffers of a message, which is few if they fit; NULL without memory.
+static struct iovec *copy_of(const struct msghdr *m, struct iovec few[FEW])
+{
+	struct iovec *copy = m->msg_iovlen > FEW ? malloc(m->msg_iovlen * sizeof *copy) : few;
+
+	if (copy)
+		memcpy(copy, m->msg_iov, m->msg_iovlen * sizeof *copy);
+	return copy;
+}
+
+// skip removes n bytes from the beginning of a list of buffers.
+static void skip(struct msghdr *m, size_t n)
+{
+	while (m->msg_iovlen && n >= m->msg_iov->iov_len) {
+		n -= m->msg_iov->iov_len;
+		m->msg_iov++;
+		m->msg_iovlen--;
+	}
+	if (n) {
+		m->msg_iov->iov_base = (char *)m->msg_iov->iov_base + n;
+		m->msg_iov->iov_len -= n;
+	}
+}
+
+// take_all fills the buffers of a message, unless the stream ends before.
 static ssize_t take_all(int rs, struct msghdr *m, int flags)
 {
-	struct iovec rest = *m->msg_iov;
-	struct msghdr part = {.msg_iov = &rest, .msg_iovlen = 1};
-	size_t got = 0;
+	struct iovec few[FEW], *copy = copy_of(m, few);
+	struct msghdr rest = *m;
+	size_t all = length_of(m), got = 0;
+	ssize_t n = 0;
 
-	while (rest.iov_len) {
-		ssize_t n = take_once(rs, &part, flags);
-		if (n <= 0)
-			return got ? (ssize_t)got : n;
-		got += n;
-		rest.iov_base = (char *)rest.iov_base + n;
-		rest.iov_len -= n;
-	}
-	return got;
+	if (!copy)
+		return fail(ENOMEM);
+	for (rest.msg_iov = copy; got < all && (n = take_once(rs, &rest, flags)) > 0; got += n)
+		skip(&rest, n);
+	if (copy != few)
+		free(copy);
+	m->msg_namelen = rest.msg_namelen;
+	m->msg_flags = rest.msg_flags;
+	return got ? (ssize_t)got : n;
 }
 
 // done returns the result of a call. If the call has succeeded errno is as before, although it was EAGAIN during the
@@ -66,27 +93,13 @@ ssize_t take(int rs, struct msghdr *m, int flags)
 
 	plain.msg_control = NULL;
 	plain.msg_controllen = 0;
-	int all = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && m->msg_iovlen == 1 && blocks(rs, flags);
+	int all = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && own(rs)->type == SOCK_STREAM && blocks(rs, flags);
 	ssize_t n = all ? take_all(rs, &plain, flags) : take_once(rs, &plain, flags);
 	used_up(rs, POLLIN);
 	m->msg_namelen = plain.msg_namelen;
 	m->msg_controllen = 0;
 	m->msg_flags = plain.msg_flags;
 	return done(n, before);
-}
-
-// skip removes n bytes from the beginning of a list of buffers.
-static void skip(struct msghdr *m, size_t n)
-{
-	while (m->msg_iovlen && n >= m->msg_iov->iov_len) {
-		n -= m->msg_iov->iov_len;
-		m->msg_iov++;
-		m->msg_iovlen--;
-	}
-	if (n) {
-		m->msg_iov->iov_base = (char *)m->msg_iov->iov_base + n;
-		m->msg_iov->iov_len -= n;
-	}
 }
 
 // give_all sends a message of a socket that blocks.
@@ -111,7 +124,7 @@ static ssize_t give_all(int rs, struct msghdr *m, int flags)
 
 ssize_t give(int rs, const struct msghdr *m, int flags)
 {
-	struct iovec few[8], *copy = few;
+	struct iovec few[FEW], *copy;
 	struct msghdr plain = *m;
 	int hard = (flags & ~IGNORED) | MSG_DONTWAIT, before = errno;
 
@@ -129,9 +142,8 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 		}
 		return done(n, before);
 	}
-	if (m->msg_iovlen > sizeof few / sizeof *few && !(copy = malloc(m->msg_iovlen * sizeof *copy)))
+	if (!(copy = copy_of(m, few)))
 		return fail(ENOMEM);
-	memcpy(copy, m->msg_iov, m->msg_iovlen * sizeof *copy);
 	plain.msg_iov = copy;
 	ssize_t n = give_all(rs, &plain, hard);
 	if (copy != few)

@@ -1,10 +1,12 @@
-// Waits of a program of sockets that a signal or a cancellation must end, and descriptors that stand for one socket.
+// Waits of a program of sockets that a signal or a cancellation must end, descriptors that stand for one socket, and calls
+// that wait for all bytes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -167,6 +169,49 @@ static void range(const int p[2])
 	CHECK(epoll_wait(ep, &e, 1, LIMIT_S * 1000) == 1 && !close(ep));
 }
 
+// sends_rest sends when what has come is read.
+static void *sends_rest(void *arg)
+{
+	const int *p = arg;
+	int left = 1;
+
+	while (left)
+		CHECK(!ioctl(p[1], FIONREAD, &left) && !sched_yield());
+	CHECK(write(p[0], "de", 2) == 2);
+	return NULL;
+}
+
+// MSG_WAITALL fills all buffers of a message.
+static void whole(int p[2])
+{
+	char got[2][3] = {0};
+	struct iovec parts[] = {{got[0], 3}, {got[1], 2}};
+	struct msghdr m = {.msg_iov = parts, .msg_iovlen = 2};
+	struct pollfd wait = {.fd = p[1], .events = POLLIN};
+	pthread_t t;
+
+	CHECK(write(p[0], "abc", 3) == 3 && poll(&wait, 1, LIMIT_S * 1000) == 1);
+	CHECK(!pthread_create(&t, NULL, sends_rest, p));
+	CHECK(recvmsg(p[1], &m, MSG_WAITALL) == 5 && !memcmp(got, "abcde", 5) && m.msg_iovlen == 2 && parts[0].iov_len == 3);
+	CHECK(!pthread_join(t, NULL));
+}
+
+// MSG_WAITALL does not join datagrams.
+static void datagrams(void)
+{
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof here;
+	int to = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0);
+	char got[6];
+
+	CHECK(!bind(to, (struct sockaddr *)&here, n) && !getsockname(to, (struct sockaddr *)&here, &n));
+	for (int i = 0; i < 2; i++)
+		CHECK(sendto(from, "abc", 3, 0, (struct sockaddr *)&here, n) == 3);
+	for (int i = 0; i < 2; i++)
+		CHECK(recv(to, got, sizeof got, MSG_WAITALL) == 3 && !memcmp(got, "abc", 3));
+	close(to), close(from);
+}
+
 int main(int count, char **words)
 {
 	int p[2];
@@ -179,8 +224,12 @@ int main(int count, char **words)
 		cancellations(p);
 	else if (!strcmp(words[1], "duplicates"))
 		duplicates(p);
-	else
+	else if (!strcmp(words[1], "range"))
 		range(p);
+	else if (!strcmp(words[1], "whole"))
+		whole(p);
+	else
+		datagrams();
 	close(p[0]), close(p[1]);
 	return 0;
 }
