@@ -143,11 +143,13 @@ static int zeros_come(int tcp, int64_t end)
 {
 	static const char zeros[ZEROS];
 	char got[ZEROS];
+	struct pollfd p = {.fd = tcp, .events = POLLIN | POLLPRI};
 
 	for (;;) {
 		ssize_t n = NEXT(recv)(tcp, got, sizeof got, MSG_PEEK | MSG_DONTWAIT);
 		int e = errno;
-		if (told_plain(tcp)) // after recv: data of zeros that follows is the server's own
+		// After recv: data of zeros that follows is the server's own. Urgent data of another value is too.
+		if (told_plain(tcp) || (p.revents & POLLPRI))
 			return 0;
 		if (n == ZEROS)
 			return !memcmp(got, zeros, ZEROS);
@@ -158,7 +160,6 @@ static int zeros_come(int tcp, int64_t end)
 				explain_wait();
 			return 0;
 		}
-		struct pollfd p = {.fd = tcp, .events = POLLIN | POLLPRI};
 		if (n > 0)
 			pause_ms(1); // some of the zeros are there, so poll does not wait
 		else

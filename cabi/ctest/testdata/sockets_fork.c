@@ -628,6 +628,28 @@ static void zeros_are_data(void)
 	close(l);
 }
 
+// A server sends urgent data of its own, and its client must neither wait nor take it for the byte that tells.
+static void urgent_is_data(void)
+{
+	char got[8];
+	int l = listener(0);
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (!child) {
+		int fd = dial();
+		CHECK(recv(fd, got, 1, MSG_OOB) == 1 && *got == 'X' && !is_rsocket(fd));
+		talk(fd, "hello");
+		_exit(0);
+	}
+	int fd = syscall(SYS_accept4, l, NULL, NULL, 0);
+	CHECK(syscall(SYS_sendto, fd, "X", 1, MSG_OOB, NULL, 0) == 1);
+	CHECK(tcp_recv(fd, got, 5, MSG_WAITALL) == 5 && tcp_send(fd, got, 5) == 5);
+	ended(child);
+	syscall(SYS_close, fd);
+	close(l);
+}
+
 // executed is the program after executes.
 static int executed(const char *role)
 {
@@ -680,6 +702,7 @@ int main(int count, char **words)
 		server_stays_tcp(shuts_down);
 		client_stays_tcp();
 		zeros_are_data();
+		urgent_is_data();
 		return 0;
 	}
 	if (getenv("BAD_PEERS")) {
