@@ -224,6 +224,7 @@ func waits(t *testing.T, name string) {
 }
 
 func TestPendingSignalsEndWaitsThatUnblockThem(t *testing.T) { waits(t, "masks") }
+func TestHandlersRestartCalls(t *testing.T)                  { waits(t, "restarts") }
 func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancellations") }
 func TestEpollHasDuplicatesOfASocket(t *testing.T)           { waits(t, "duplicates") }
 func TestCloseRangeClosesInstancesOfEpoll(t *testing.T)      { waits(t, "range") }

@@ -185,7 +185,7 @@ int pthread_cancel(pthread_t id)
 	int e = NEXT(pthread_cancel)(id);
 	for (struct thread *t = all; t; t = t->next)
 		if (pthread_equal(t->id, id))
-			eventfd_write(t->event, 1);
+			eventfd_write(t->event, CANCELS);
 	unlock(&mask);
 	return e;
 }

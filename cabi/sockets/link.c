@@ -416,7 +416,7 @@ int link_settle(int fd, int flags)
 			return -2;
 		}
 		struct pollfd p = {.fd = done, .events = POLLIN};
-		if (wait_for(&p, 1, -1) < 0)
+		if (wait_for(&p, 1, -1) < 0 && !restarted())
 			return -2;
 	}
 }

@@ -13,7 +13,13 @@
 
 // interrupt is an eventfd while the thread waits. A handler may read it at any time, so it is in the static TLS block.
 static __thread int interrupt __attribute__((tls_model("initial-exec"))) = -1;
-static __thread int handled __attribute__((tls_model("initial-exec"))); // a handler has written it
+
+// handled: the handlers that have written it are of these kinds. RESTARTS: of SA_RESTART.
+enum { ENDS = 1, RESTARTS = 2 };
+static __thread int handled __attribute__((tls_model("initial-exec")));
+
+// restarts: only handlers with SA_RESTART have ended the last wait.
+static __thread int restarts __attribute__((tls_model("initial-exec")));
 
 // ended_too: a handler or a cancellation has ended the last wait, beside an event.
 static __thread int ended_too __attribute__((tls_model("initial-exec")));
@@ -54,7 +60,7 @@ static void handle(int sig, siginfo_t *info, void *context)
 {
 	const struct sigaction *a = &handlers[sig];
 	unsigned int forks = parent_forks();
-	int e = errno;
+	int e = errno, how = a->sa_flags & SA_RESTART ? RESTARTS : ENDS; // before the handler installs another one
 
 	if (a->sa_flags & SA_SIGINFO)
 		a->sa_sigaction(sig, info, context);
@@ -63,7 +69,7 @@ static void handle(int sig, siginfo_t *info, void *context)
 	if (outside && parent_forks() != forks)
 		leave_engine(context);
 	if (interrupt >= 0) {
-		handled = 1;
+		handled |= how;
 		eventfd_write(interrupt, 1);
 	}
 	errno = e;
@@ -108,10 +114,28 @@ static sighandler_t set(int sig, sighandler_t h, int flags)
 	return sigaction(sig, &a, &old) ? SIG_ERR : old.sa_handler;
 }
 
-sighandler_t signal(int sig, sighandler_t h) { return set(sig, h, SA_RESTART); }
-sighandler_t bsd_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESTART); }
+static atomic_int interrupts[_NSIG]; // by siginterrupt
+
+sighandler_t signal(int sig, sighandler_t h)
+{
+	return set(sig, h, sig > 0 && sig < _NSIG && atomic_load(&interrupts[sig]) ? 0 : SA_RESTART);
+}
+
+sighandler_t bsd_signal(int sig, sighandler_t h) { return signal(sig, h); }
 sighandler_t sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
 sighandler_t __sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
+
+// siginterrupt of the C library would change the flags of the kernel only.
+int siginterrupt(int sig, int yes)
+{
+	struct sigaction a;
+
+	if (sigaction(sig, NULL, &a))
+		return -1;
+	atomic_store(&interrupts[sig], !!yes);
+	a.sa_flags = yes ? a.sa_flags & ~SA_RESTART : a.sa_flags | SA_RESTART;
+	return sigaction(sig, &a, NULL);
+}
 
 // after_fork runs in the child, in which no other thread has the lock.
 static void after_fork(void)
@@ -136,11 +160,12 @@ static int has_number(const struct pollfd *fds, nfds_t n)
 // ended returns whether a signal handler or a cancellation has ended a wait, of which fd is the event.
 static int ended(int fd)
 {
-	eventfd_t count;
+	eventfd_t count = 0;
 
 	eventfd_read(fd, &count);
 	int by_handler = handled;
 	handled = 0;
+	restarts = by_handler == RESTARTS && count < CANCELS;
 	return by_handler || cancels_wait();
 }
 
@@ -169,15 +194,24 @@ static int wait_once(struct pollfd *list, nfds_t n, int timeout_ms)
 	int before = interrupt;
 
 	interrupt = list[n].fd;
-	ended_too = 0;
+	ended_too = restarts = 0;
 	int got = has_number(list, n) ? poll_engine(list, n + 1, timeout_ms) : NEXT(poll)(list, n + 1, timeout_ms);
-	interrupt = interrupt < 0 ? -1 : before; // a child that a handler has forked does not have the events
-	if (got <= 0 || !list[n].revents)
+	int forked = interrupt < 0; // a child that a handler has forked does not have the event
+	interrupt = forked ? -1 : before;
+	if (forked || got == 0 || (got > 0 && !list[n].revents))
 		return got;
+	if (got < 0) {
+		int e = errno;
+		if (e == EINTR && handled)
+			ended(list[n].fd); // else the event ends the next wait too
+		return fail(e);
+	}
 	int e = ended(list[n].fd);
 	ended_too = e && got > 1;
 	return got > 1 ? got - 1 : e ? fail(EINTR) : 0;
 }
+
+int restarted(void) { return errno == EINTR && restarts; }
 
 int interrupted(void) { return ended_too ? fail(EINTR) : 0; }
 
@@ -238,7 +272,12 @@ void mask_end(const struct masked *m)
 int ready(int rs, short event, int ms)
 {
 	struct pollfd p = {.fd = rs, .events = event};
-	int n = wait_for(&p, 1, ms > 0 ? ms : -1);
+	int n, before = errno;
 
+	do
+		n = wait_for(&p, 1, ms > 0 ? ms : -1);
+	while (n < 0 && ms <= 0 && restarted());
+	if (n > 0)
+		errno = before;
 	return n > 0 ? 0 : n == 0 ? fail(EAGAIN) : -1;
 }

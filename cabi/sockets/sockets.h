@@ -223,14 +223,21 @@ RS_HIDDEN int wait_for(struct pollfd *fds, nfds_t n, int timeout_ms);
 // event. A caller for which the event is only a reason to wait again does not wait then.
 RS_HIDDEN int interrupted(void);
 
+// restarted reports whether a failed wait_for was ended by handlers with SA_RESTART only. As in the kernel, calls that
+// have no time-out, other than poll and its kin, wait again then.
+RS_HIDDEN int restarted(void);
+
+// CANCELS is what pthread_cancel adds to the event of a thread; a handler adds 1.
+#define CANCELS ((uint64_t)1 << 32)
+
 // masked is what mask_begin has replaced.
 struct masked {
 	sigset_t before;
 	int event, interrupt; // event: -1 without a mask
 };
 
-// mask_begin gives the thread the signal mask of a wait, if that is not NULL, until mask_end. A handler that runs before
-// the wait begins ends it too. It returns -1 with errno set on failure.
+// mask_begin gives the thread the signal mask of a wait, if that is not NULL, until mask_end. A handler that runs
+// before the wait begins ends it too. It returns -1 with errno set on failure.
 RS_HIDDEN int mask_begin(const sigset_t *mask, struct masked *m);
 RS_HIDDEN void mask_end(const struct masked *m);
 

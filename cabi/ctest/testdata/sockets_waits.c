@@ -1,5 +1,5 @@
-// Waits of a program of sockets that a signal or a cancellation must end, descriptors that stand for one socket, and calls
-// that wait for all bytes.
+// Waits of a program of sockets that a signal or a cancellation must end, descriptors that stand for one socket, and
+// calls that wait for all bytes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <poll.h>
@@ -118,6 +118,71 @@ static void asleep(struct waiter *w)
 	}
 }
 
+struct sender {
+	struct waiter to;
+	pthread_t thread;
+	int fd;
+	_Atomic int over;
+};
+
+// signals_sleeper sends a signal to a thread that sleeps, and a byte when that sleeps again. Without a socket it sends
+// signals until the call has ended: the first may come before the call waits.
+static void *signals_sleeper(void *arg)
+{
+	struct sender *s = arg;
+
+	do {
+		asleep(&s->to);
+		CHECK(!pthread_kill(s->thread, SIGUSR1));
+	} while (s->fd < 0 && !s->over);
+	if (s->fd >= 0) {
+		while (!signals)
+			sched_yield();
+		asleep(&s->to);
+		CHECK(write(s->fd, "x", 1) == 1);
+	}
+	return NULL;
+}
+
+// SIGNALED is a call during which a signal comes, and then a byte by a socket, if that is not -1.
+#define SIGNALED(socket, call) \
+	do { \
+		struct sender s_ = {{.thread = gettid()}, pthread_self(), socket, 0}; \
+		pthread_t t_; \
+		signals = 0; \
+		CHECK(!pthread_create(&t_, NULL, signals_sleeper, &s_)); \
+		CHECK(call); \
+		s_.over = 1; \
+		CHECK(!pthread_join(t_, NULL)); \
+	} while (0)
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" // of siginterrupt
+
+// A handler with SA_RESTART ends no call that receives, but for a socket with a time-out, and those that only wait.
+static void restarted(const int p[2])
+{
+	struct timeval limit = {.tv_sec = LIMIT_S};
+	struct pollfd wait = {.fd = p[1], .events = POLLIN};
+	int ep = epoll_create1(0);
+	struct epoll_event e;
+	char c;
+
+	signal(SIGUSR1, on_signal);
+	errno = 0;
+	SIGNALED(p[0], read(p[1], &c, 1) == 1 && c == 'x' && !errno);
+	SIGNALED(-1, poll(&wait, 1, LIMIT_S * 1000) == -1 && errno == EINTR);
+	CHECK(!epoll_add(ep, p[1], EPOLLIN) && !epoll_ctl(ep, EPOLL_CTL_DEL, p[1], NULL) && epoll_wait(ep, &e, 1, 0) == 0);
+	SIGNALED(-1, epoll_wait(ep, &e, 1, LIMIT_S * 1000) == -1 && errno == EINTR);
+	CHECK(poll(&wait, 1, 0) == 0); // the signal ends one call
+	CHECK(!siginterrupt(SIGUSR1, 1));
+	SIGNALED(-1, read(p[1], &c, 1) == -1 && errno == EINTR);
+	CHECK(!siginterrupt(SIGUSR1, 0));
+	SIGNALED(p[0], read(p[1], &c, 1) == 1);
+	CHECK(!setsockopt(p[1], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+	SIGNALED(-1, read(p[1], &c, 1) == -1 && errno == EINTR);
+	close(ep);
+}
+
 static void cancelled(void *(*f)(void *), int fd)
 {
 	struct timespec end;
@@ -224,6 +289,8 @@ int main(int count, char **words)
 		cancellations(p);
 	else if (!strcmp(words[1], "duplicates"))
 		duplicates(p);
+	else if (!strcmp(words[1], "restarts"))
+		restarted(p);
 	else if (!strcmp(words[1], "range"))
 		range(p);
 	else if (!strcmp(words[1], "whole"))
