@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
@@ -157,6 +158,7 @@ func call(name string) net.Conn {
 	if err != nil {
 		return nil
 	}
+	fdset.AddConn(c.(*net.UnixConn))
 	if _, err := genuine(c.(*net.UnixConn), name); err != nil {
 		_ = c.Close()
 		return nil

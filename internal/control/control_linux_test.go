@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // TestMain lets the test binary be a process of another user.
@@ -384,9 +386,13 @@ func TestAnnounce(t *testing.T) {
 	if got := CallCaptures("@me", "vrb_x", func(string) bool { return true }); len(got) != 0 {
 		t.Errorf("skipped ones are called: %v", got)
 	}
+	before := len(fdset.Descriptors())
 	got := CallCaptures("@me", "vrb_x", func(n string) bool { return n == b.Name })
 	if len(got) != 1 || got[a.Name] == nil {
 		t.Fatalf("%v are called", got)
+	}
+	if n := len(fdset.Descriptors()); n != before+1 { // a child that is forked closes the connection
+		t.Errorf("%d descriptors with a connection, %d before", n, before)
 	}
 	fmt.Fprint(got[a.Name], "packets")
 	got[a.Name].Close()

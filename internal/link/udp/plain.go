@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -124,7 +125,9 @@ func network(a netip.Addr) string {
 
 func (l *plainLink) openAddr(a netip.Addr) (s plainSocket, err error) {
 	s.addr = a
-	s.rx, err = net.ListenUDP(network(a), net.UDPAddrFromAddrPort(l.udpAddr(a, l.cfg.Port)))
+	s.rx, err = known(func() (*net.UDPConn, error) {
+		return net.ListenUDP(network(a), net.UDPAddrFromAddrPort(l.udpAddr(a, l.cfg.Port)))
+	})
 	if err != nil {
 		return s, bindError(netip.AddrPortFrom(a, l.cfg.Port), err)
 	}
@@ -133,10 +136,14 @@ func (l *plainLink) openAddr(a netip.Addr) (s plainSocket, err error) {
 		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 			return c.Control(func(fd uintptr) { dontFragment(fd, a) })
 		}}
-		c, err := lc.ListenPacket(context.Background(), network(a), l.udpAddr(a, port).String())
-		if err == nil {
-			s.tx = c.(*net.UDPConn)
-		}
+		c, err := known(func() (*net.UDPConn, error) {
+			c, err := lc.ListenPacket(context.Background(), network(a), l.udpAddr(a, port).String())
+			if err != nil {
+				return nil, err
+			}
+			return c.(*net.UDPConn), nil
+		})
+		s.tx = c
 		return err
 	})
 	if err != nil {
@@ -145,6 +152,17 @@ func (l *plainLink) openAddr(a netip.Addr) (s plainSocket, err error) {
 	}
 	s.tx.SetWriteBuffer(l.cfg.SendBuffer)
 	return s, nil
+}
+
+// known opens a socket and adds it to those that a forked child closes.
+func known(open func() (*net.UDPConn, error)) (*net.UDPConn, error) {
+	fdset.Opening()
+	defer fdset.Opened()
+	c, err := open()
+	if err == nil {
+		fdset.AddConn(c)
+	}
+	return c, err
 }
 
 func (s *plainSocket) close() {
