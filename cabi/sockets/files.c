@@ -38,43 +38,63 @@ int close(int fd)
 	return release(rs);
 }
 
+// range is what is left to close of a range of descriptors. The kernel closes those up to leave. It does not close the
+// number of a socket after this library has: a thread of the engine may have it by then.
 struct range {
-	unsigned int first, last;
+	unsigned int next, last, leave;
+	int result;
 };
 
+// close_others closes the next descriptors up to a number, which are no sockets.
+static void close_others(struct range *r, unsigned int to)
+{
+	unsigned int last = to < r->leave ? to : r->leave;
+
+	if (r->next <= last && NEXT(close_range)(r->next, last, 0))
+		r->result = -1;
+}
+
+// close_in_range closes a descriptor of this library, and those before it. Such are the numbers of rsockets of which
+// duplicates are left, too: close leaves them.
 static void close_in_range(int fd, struct slot *s, void *arg)
 {
 	struct range *r = arg;
+	unsigned int at = fd;
 
-	if ((unsigned int)fd < r->first || (unsigned int)fd > r->last)
+	if (at < r->next || at > r->last)
 		return;
-	if (atomic_load(&s->rs) || atomic_load(&s->link) || atomic_load(&s->ep))
-		close(fd);
+	if (!atomic_load(&s->rs) && !atomic_load(&s->link) && !atomic_load(&s->ep) && atomic_load(&s->uses) <= 0)
+		return;
+	if (at > r->next)
+		close_others(r, at - 1);
+	close(fd);
+	r->next = at + 1;
+}
+
+// close_all closes a range of descriptors.
+static int close_all(unsigned int first, unsigned int last)
+{
+	struct range r = {first, last, last_to_close(first, last), 0};
+	int e = errno;
+
+	each_slot(close_in_range, &r);
+	errno = e;
+	close_others(&r, last);
+	return r.result;
 }
 
 int close_range(unsigned int first, unsigned int last, int flags)
 {
-	struct range r = {first, last};
-
-	if (of_vfork())
-		return NEXT(close_range)(first, last, flags);
-	if (!flags) { // else they close at exec, or invalid flags
-		each_slot(close_in_range, &r);
-		last = last_to_close(first, last);
-	}
-	return NEXT(close_range)(first, last, flags);
+	// With flags they close at exec, or the flags are invalid.
+	return of_vfork() || flags || first > last ? NEXT(close_range)(first, last, flags) : close_all(first, last);
 }
 
 void closefrom(int first)
 {
-	struct range r = {first < 0 ? 0 : first, ~0U};
-
-	if (of_vfork()) {
+	if (of_vfork())
 		NEXT(closefrom)(first);
-		return;
-	}
-	each_slot(close_in_range, &r);
-	NEXT(close_range)(r.first, last_to_close(r.first, ~0U), 0);
+	else
+		close_all(first < 0 ? 0 : first, ~0U);
 }
 
 // duplicate makes a descriptor stand for the same rsocket as another.

@@ -2,6 +2,7 @@
 // calls that wait for all bytes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -224,14 +225,28 @@ static void duplicates(const int p[2])
 }
 
 // An instance that is closed with a range of descriptors is closed with its sockets: that with its number is a new one.
+// The number is one that the engine does not use.
 static void range(const int p[2])
 {
+	enum { HIGH = 900 };
 	struct epoll_event e;
-	int ep = epoll_create1(0);
+	int ep[] = {epoll_create1(0), epoll_create1(0)};
 
-	CHECK(!epoll_add(ep, p[1], EPOLLOUT) && !close_range(ep, ep, 0) && epoll_create1(0) == ep);
-	CHECK(epoll_wait(ep, &e, 1, 0) == 0 && !epoll_add(ep, p[1], EPOLLOUT));
-	CHECK(epoll_wait(ep, &e, 1, LIMIT_S * 1000) == 1 && !close(ep));
+	CHECK(fcntl(ep[0], F_DUPFD, HIGH) == HIGH && !epoll_add(HIGH, p[1], EPOLLOUT) && !close_range(HIGH, HIGH, 0));
+	CHECK(fcntl(HIGH, F_GETFD) == -1 && fcntl(ep[1], F_DUPFD, HIGH) == HIGH);
+	CHECK(epoll_wait(HIGH, &e, 1, 0) == 0 && !epoll_add(HIGH, p[1], EPOLLOUT));
+	CHECK(epoll_wait(HIGH, &e, 1, LIMIT_S * 1000) == 1 && !close(HIGH) && !close(ep[0]) && !close(ep[1]));
+}
+
+// The number of a socket is not closed before its last duplicate, as close does not.
+static void number(int p[2])
+{
+	char c;
+	int rs = p[1], other = dup(rs);
+
+	CHECK(!close(rs) && !close_range(rs, rs, 0) && syscall(SYS_fcntl, rs, F_GETFD) >= 0);
+	CHECK(write(p[0], "x", 1) == 1 && read(other, &c, 1) == 1 && c == 'x');
+	p[1] = other;
 }
 
 // sends_rest sends when what has come is read.
@@ -292,7 +307,7 @@ int main(int count, char **words)
 	else if (!strcmp(words[1], "restarts"))
 		restarted(p);
 	else if (!strcmp(words[1], "range"))
-		range(p);
+		range(p), number(p);
 	else if (!strcmp(words[1], "whole"))
 		whole(p);
 	else
