@@ -181,6 +181,7 @@ func (d *device) asked(port int) bool { return d.port == 0 || d.port == max(port
 
 type user struct {
 	pid  int
+	id   string // of Report.ID: programs of several PID namespaces may have one pid
 	comm string
 	dev  control.Device
 }
@@ -222,7 +223,7 @@ func usersOf(name string, reports []control.Report) (list []user) {
 	for _, r := range reports {
 		for _, d := range r.Devices {
 			if d.Name == name {
-				list = append(list, user{r.PID, r.Comm, d})
+				list = append(list, user{r.PID, r.ID(), r.Comm, d})
 			}
 		}
 	}

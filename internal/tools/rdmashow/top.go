@@ -125,9 +125,9 @@ func (t *topper) wait() (more bool, err error) {
 
 // key identifies a QP of a process.
 type key struct {
-	pid int
-	dev string
-	qpn uint32
+	program string // user.id
+	dev     string
+	qpn     uint32
 }
 
 // sample has the counters of a QP.
@@ -141,6 +141,7 @@ type look struct {
 
 type qpRow struct {
 	key
+	pid                     int
 	comm, kind, state, peer string
 	dest                    uint32
 	rate                    [4]float64 // of the sample's fields, per second
@@ -170,9 +171,10 @@ func (t *topper) look() (look, []qpRow, error) {
 						s.refused += c.Value
 					}
 				}
-				k := key{u.pid, d.name, q.Num}
+				k := key{u.id, d.name, q.Num}
 				l.qps[k] = s
-				rows = append(rows, qpRow{key: k, comm: u.comm, kind: q.Type, state: q.State, peer: q.Peer, dest: q.Dest})
+				rows = append(rows,
+					qpRow{key: k, pid: u.pid, comm: u.comm, kind: q.Type, state: q.State, peer: q.Peer, dest: q.Dest})
 			}
 		}
 	}

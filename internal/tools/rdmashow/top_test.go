@@ -93,6 +93,19 @@ func TestTopRates(t *testing.T) {
 	}
 }
 
+// Programs of several PID namespaces with one process number have rates of their own.
+func TestTopOfOtherPIDNamespaces(t *testing.T) {
+	look := func(one, two uint64) []control.Report {
+		list := scene(sent(1, one, 0, 0, 0), sent(1, two, 0, 0, 0))
+		list[0].Elsewhere, list[1].Elsewhere = "65534/1", "65534/1.1"
+		return list
+	}
+	out, err := play(t, [][]control.Report{look(0, 0), look(4e6, 8e6)}, nil)
+	if err != nil || !strings.Contains(out, "      4.00 ") || !strings.Contains(out, "      2.00 ") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // Without programs and for an unknown device there is a message.
 func TestTopWithoutPrograms(t *testing.T) {
 	out, err := play(t, [][]control.Report{nil, nil}, nil)
@@ -188,7 +201,8 @@ func TestTopNarrow(t *testing.T) {
 		1: "      QP    TX MB/s    RX MB/s\n" +
 			"0x000007       1.00       0.00",
 	} {
-		rows := []qpRow{{key: key{7, "vrb_a", 7}, comm: "prog", kind: "RC", state: "RTS", peer: q.Peer, dest: q.Dest,
+		rows := []qpRow{{key: key{"7", "vrb_a", 7}, pid: 7, comm: "prog", kind: "RC", state: "RTS", peer: q.Peer,
+			dest: q.Dest,
 			rate: [4]float64{1e6, 0, 2, 1}}}
 		if got := strings.Join(table(rows, time.Time{}, width)[1:], "\n"); got != want {
 			t.Errorf("%d columns:\n%s\nwant\n%s", width, got, want)
