@@ -121,10 +121,11 @@ func (p *port) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, 
 	if train {
 		kind = kindTrain
 	}
-	return p.place(path, qpn, n, kind)
+	return p.place(path, qpn, n, kind, 0)
 }
 
-func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind) (b []byte, mine bool) {
+// place is Place for a record of a kind. refers is the number of bytes of payload that it refers to.
+func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind, refers int) (b []byte, mine bool) {
 	train := kind != kindPacket
 	r := p.routeOf(path, qpn)
 	rings := r.rings.Load()
@@ -147,8 +148,11 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind) (b []by
 		return nil, true
 	}
 	p.counters.TxPackets++
-	p.counters.TxBytes += uint64(n)
+	p.counters.TxBytes += uint64(n + refers)
 	p.counters.ShmTxPackets++
+	if refers > 0 {
+		p.counters.ShmRefs++
+	}
 	if !to.dirty {
 		to.dirty = true
 		if to.bit.Load()&to.from == 0 {

@@ -159,12 +159,10 @@ func (p *port) PlaceRef(path *link.Path, qpn uint32, head int, s *link.Share, of
 	if s.Plain() {
 		kind = kindAway
 	}
-	b, _ := p.place(path, qpn, refLen+head, kind)
+	b, _ := p.place(path, qpn, refLen+head, kind, n)
 	if b == nil {
 		return nil
 	}
-	p.counters.TxBytes += uint64(n)
-	p.counters.ShmRefs++
 	if l := p.routeOf(path, qpn).rings.Load(); l != nil {
 		l.putRef(b, s.ID, off, n)
 	}

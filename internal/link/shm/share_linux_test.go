@@ -107,6 +107,24 @@ func TestRevoked(t *testing.T) {
 	}
 }
 
+// TestLostReference checks that a packet by reference that a full ring has no place for counts as lost only.
+func TestLostReference(t *testing.T) {
+	var d testDirectory
+	a := d.open(t, addrA, 1)
+	d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	_, sh := buffer(t, 1<<20)
+	a.share(path, sh)
+	for a.put(path, 7, 4096, 0) {
+		a.p.Send(a.tx)
+	}
+	a.await("loss", func() bool { return a.put(path, 7, 4096, 0) })
+	a.refer(path, sh, 0, link.MinRef)
+	if c := a.p.Counters(); c.TxDropped != 2 || c.ShmRefs != 0 || c.TxBytes > c.TxPackets*(wire.BTHLen+4096) {
+		t.Errorf("%d dropped, %d by reference, %d bytes in %d packets", c.TxDropped, c.ShmRefs, c.TxBytes, c.TxPackets)
+	}
+}
+
 // TestInvalidReferences checks invalid references.
 func TestInvalidReferences(t *testing.T) {
 	for name, at := range map[string]struct {
