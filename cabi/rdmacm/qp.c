@@ -130,6 +130,7 @@ static int check(struct cm_id *id, struct ibv_qp_init_attr_ex *a)
 int rdma_create_qp_ex(struct rdma_cm_id *o, struct ibv_qp_init_attr_ex *a)
 {
 	struct cm_id *id = CM_ID(o);
+	struct ibv_cq *send = a->send_cq, *recv = a->recv_cq;
 	struct ibv_qp *qp;
 	int e = check(id, a);
 
@@ -145,6 +146,8 @@ int rdma_create_qp_ex(struct rdma_cm_id *o, struct ibv_qp_init_attr_ex *a)
 	}
 	if (e) {
 		destroy_cqs(id);
+		a->send_cq = send; // the program may try again with these attributes
+		a->recv_cq = recv;
 		return cm_result(e);
 	}
 	if (a->comp_mask & IBV_QP_INIT_ATTR_PD)

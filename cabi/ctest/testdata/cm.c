@@ -240,6 +240,17 @@ static void routes(void)
 	rdma_freeaddrinfo(res);
 }
 
+// again makes a QP with attributes of which the first call has refused one, as programs look for the largest value.
+static void again(struct rdma_cm_id *id, struct ibv_pd *pd)
+{
+	struct ibv_qp_init_attr a = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 1 << 30}};
+
+	FAILS(rdma_create_qp(id, pd, &a), EINVAL);
+	MUST(!a.send_cq && !a.recv_cq && !id->send_cq && !id->recv_cq); // those of the call are destroyed
+	a.cap.max_inline_data = 16;
+	MUST(!rdma_create_qp(id, pd, &a) && a.send_cq == id->send_cq && a.recv_cq == id->recv_cq);
+}
+
 // family is that of the endpoints' addresses.
 static void endpoints(int family)
 {
@@ -259,6 +270,7 @@ static void endpoints(int family)
 	MUST(id->route.addr.dst_addr.sa_family == (family ? family : AF_INET));
 	MUST(id->send_cq && id->send_cq_channel && b.send_cq == id->send_cq);
 	FAILS(rdma_create_qp(id, pd, &b), EINVAL); // it has one
+	again(bare, pd);
 	MUST(!rdma_connect(id, NULL) && id->event->event == RDMA_CM_EVENT_ESTABLISHED);
 	MUST(!rdma_post_send(id, NULL, sent, sizeof sent, NULL, IBV_SEND_INLINE));
 	MUST(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
