@@ -216,7 +216,7 @@ func TestSocketsOfAProgramAreRsockets(t *testing.T) {
 // waits runs a case of sockets_waits.c.
 func waits(t *testing.T, name string) {
 	t.Helper()
-	program := prepare(t, "sockets_waits.c")()
+	program := prepare(t, "sockets_waits.c", "-rdynamic", "-ldl")()
 	program.Args = append(program.Args, name)
 	if out, err := program.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -225,6 +225,7 @@ func waits(t *testing.T, name string) {
 
 func TestPendingSignalsEndWaitsThatUnblockThem(t *testing.T) { waits(t, "masks") }
 func TestHandlersRestartCalls(t *testing.T)                  { waits(t, "restarts") }
+func TestAcceptEndsWithoutTheConnection(t *testing.T)        { waits(t, "stolen") }
 func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancellations") }
 func TestEpollHasDuplicatesOfASocket(t *testing.T)           { waits(t, "duplicates") }
 func TestCloseRangeClosesInstancesOfEpoll(t *testing.T)      { waits(t, "range") }

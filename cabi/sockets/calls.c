@@ -47,6 +47,7 @@ int adopt(int rs, int domain, int type)
 	atomic_store(&s->domain, domain);
 	atomic_store(&s->type, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC));
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
+	atomic_store(&s->listens, 0);
 	atomic_store(&s->receive_ms, 0);
 	atomic_store(&s->send_ms, 0);
 	atomic_store(&s->watcher, NULL);
@@ -84,11 +85,16 @@ int bind(int fd, const struct sockaddr *a, socklen_t n) { return CALL(bind, fd, 
 
 int listen(int fd, int backlog)
 {
-	int result = CALL(listen, fd, backlog);
+	int result = CALL(listen, fd, backlog), rs = result ? -1 : now_of(fd);
 
 	if (!result)
 		link_listens(fd);
-	return result;
+	if (rs < 0)
+		return result;
+	GUARD(0);
+	atomic_store(&own(rs)->listens, 1);
+	rfcntl(rs, F_SETFL, O_NONBLOCK);
+	return 0;
 }
 
 int shutdown(int fd, int how)
@@ -168,11 +174,17 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 	if (flags & ~(SOCK_NONBLOCK | SOCK_CLOEXEC))
 		return fail(EINVAL);
 	GUARD(1);
-	if (!own(rs)->nonblock && ready(rs, POLLIN, own(rs)->receive_ms))
-		return -1;
 	struct sockaddr_storage from = {0};
-	socklen_t length = sizeof from;
-	int new = raccept(rs, (struct sockaddr *)&from, &length);
+	socklen_t length;
+	int new, before = errno;
+	do { // the connection that has ended the wait may be gone
+		if (!own(rs)->nonblock && ready(rs, POLLIN, own(rs)->receive_ms))
+			return -1;
+		length = sizeof from;
+		new = raccept(rs, (struct sockaddr *)&from, &length);
+	} while (new < 0 && errno == EAGAIN && !own(rs)->nonblock);
+	if (new >= 0)
+		errno = before;
 	used_up(rs, POLLIN);
 	if (new >= 0 && a && n) {
 		map(rs, &from, &length);

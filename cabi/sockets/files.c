@@ -166,7 +166,7 @@ static int set_flags(int rs, long flags)
 	int nonblock = !!(flags & O_NONBLOCK);
 
 	GUARD(0);
-	int result = rfcntl(rs, F_SETFL, nonblock ? O_NONBLOCK : 0);
+	int result = rfcntl(rs, F_SETFL, nonblock || own(rs)->listens ? O_NONBLOCK : 0);
 
 	if (result >= 0)
 		atomic_store(&own(rs)->nonblock, nonblock);

@@ -39,6 +39,7 @@ struct slot {
 	atomic_int uses;                // descriptors
 	atomic_uint born;               // parent_forks when it was made
 	atomic_int nonblock;            // O_NONBLOCK
+	atomic_int listens;             // the rsocket does not block, so that accept waits here
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
 	atomic_int domain;              // AF_INET or AF_INET6, of which the names of the socket are
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none

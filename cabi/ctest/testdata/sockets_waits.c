@@ -2,6 +2,7 @@
 // calls that wait for all bytes.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -292,6 +293,40 @@ static void datagrams(void)
 	close(to), close(from);
 }
 
+static int steals;
+
+// raccept is called by the library. It takes a connection first, as another thread does that waits too.
+int raccept(int fd, struct sockaddr *a, socklen_t *n)
+{
+	int (*real)(int, struct sockaddr *, socklen_t *) = dlsym(RTLD_NEXT, "raccept");
+
+	if (steals)
+		steals = 0, close(real(fd, NULL, NULL));
+	return real(fd, a, n);
+}
+
+// A wait to accept has its time-out also if the connection that has ended it is gone.
+static void stolen(void)
+{
+	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct timeval limit = {.tv_usec = 1000}, none = {0};
+	socklen_t n = sizeof here;
+	int l = socket(AF_INET, SOCK_STREAM, 0), c = socket(AF_INET, SOCK_STREAM, 0), s;
+	struct pollfd wait = {.fd = l, .events = POLLIN};
+
+	CHECK(!bind(l, (struct sockaddr *)&here, n) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&here, &n));
+	CHECK(!connect(c, (struct sockaddr *)&here, n) && poll(&wait, 1, LIMIT_S * 1000) == 1);
+	CHECK(!setsockopt(l, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) && !(fcntl(l, F_GETFL) & O_NONBLOCK));
+	steals = 1;
+	alarm(LIMIT_S);
+	CHECK(accept(l, NULL, NULL) == -1 && errno == EAGAIN && !steals);
+	alarm(0);
+	CHECK(!setsockopt(l, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof none) && !fcntl(l, F_SETFL, 0) && !close(c));
+	c = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(c, (struct sockaddr *)&here, n) && (s = accept(l, NULL, NULL)) >= 0 && !fcntl(s, F_GETFD));
+	CHECK(!(fcntl(s, F_GETFL) & O_NONBLOCK) && !close(s) && !close(c) && !close(l));
+}
+
 int main(int count, char **words)
 {
 	int p[2];
@@ -308,6 +343,8 @@ int main(int count, char **words)
 		restarted(p);
 	else if (!strcmp(words[1], "range"))
 		range(p), number(p);
+	else if (!strcmp(words[1], "stolen"))
+		stolen();
 	else if (!strcmp(words[1], "whole"))
 		whole(p);
 	else
