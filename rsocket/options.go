@@ -11,7 +11,7 @@ import (
 // configuration file, or the number below without one. Values outside the range are brought into it.
 type Options struct {
 	SendBuf int // bytes of the send buffer, at least 4096; default 131072
-	RecvBuf int // bytes of the receive buffer, rounded down to an even number; default 131072
+	RecvBuf int // bytes of the receive buffer, at most 2^33 - 2, rounded down to an even number; default 131072
 	SQSize  int // entries of the send queue, 16 to 65534; default 384
 	RQSize  int // messages that the peer may have under way, 16 to 65534; default 384
 	Inline  int // bytes of data that are copied into a request; default 64

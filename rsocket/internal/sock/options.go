@@ -1,6 +1,7 @@
 package sock
 
 import (
+	"math"
 	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
@@ -10,7 +11,7 @@ import (
 // Options are the sizes of a stream, as rsocket.Options describes them. 0 stands for the default.
 type Options struct {
 	SendBuf int // bytes of the send buffer; 131072, at least 4096
-	RecvBuf int // bytes of the receive buffer; 131072, made even
+	RecvBuf int // bytes of the receive buffer; 131072, made even, at most 2^33 - 2
 	SQSize  int // entries of the send queue, 16 to 65534; 384
 	RQSize  int // messages that the peer may have under way, 16 to 65534; 384
 	Inline  int // bytes that travel inside a request; 64
@@ -26,6 +27,7 @@ const (
 	minQueue   = 16
 	MinSendBuf = 4096
 	MinRecvBuf = 2
+	maxRecvBuf = 2 * math.MaxUint32 // the peer learns half of it, in 32 bits
 	// spareRecvs are receives beyond the credits of the peer, so that every control message finds one.
 	spareRecvs = 8
 	// minInline is the inline size in bytes that control messages need.
@@ -62,7 +64,7 @@ func (o Options) effective(dev *verbs.Context) (Options, error) {
 	o.SQSize = min(max(o.SQSize, minQueue), min(limit, attr.MaxQPWR/requests(dev)))
 	o.RQSize = min(max(o.RQSize, minQueue), limit)
 	o.SendBuf = max(o.SendBuf, MinSendBuf)
-	o.RecvBuf = max(o.RecvBuf, MinRecvBuf) &^ 1
+	o.RecvBuf = int(min(int64(max(o.RecvBuf, MinRecvBuf)), maxRecvBuf)) &^ 1
 	return o, nil
 }
 

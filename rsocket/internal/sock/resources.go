@@ -1,6 +1,9 @@
 package sock
 
 import (
+	"math"
+	"syscall"
+
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -67,9 +70,13 @@ func (st *Stream) setUp() (err error) {
 	return st.postRecvs()
 }
 
-// register allocates the memory and registers it with the device.
+// register allocates the memory and registers it with the device. ENOMEM for buffers that cannot be in memory.
 func (r *resources) register(pd *verbs.PD, o *Options, words bool) (err error) {
-	const align = 64
+	const align, most = 64, math.MaxInt / 2
+	if o.SendBuf > most-o.RecvBuf {
+		return Fail("rsocket", syscall.ENOMEM, "buffers of %d and %d bytes: must have at most %d together", o.SendBuf,
+			o.RecvBuf, most)
+	}
 	table := (o.RecvBuf + o.SendBuf + align - 1) &^ (align - 1)
 	recvs := table + rs.TableLen(rs.Unscale(rs.Scale(o.IOMaps)))
 	total := recvs
