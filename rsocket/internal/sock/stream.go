@@ -69,7 +69,7 @@ type Stream struct {
 	// +checklocks:mu
 	sentOnce bool // something was posted since the last keepalive
 	// +checklocks:mu
-	keepalive *time.Timer
+	keepalive *keepalive
 	// +checklocks:mu
 	others    waiters // goroutines that neither read nor write
 	asleep    sleepers
