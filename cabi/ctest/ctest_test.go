@@ -214,9 +214,9 @@ func TestSocketsOfAProgramAreRsockets(t *testing.T) {
 }
 
 // waits runs a case of sockets_waits.c.
-func waits(t *testing.T, name string) {
+func waits(t *testing.T, name string, before ...string) {
 	t.Helper()
-	program := prepare(t, "sockets_waits.c", "-rdynamic", "-ldl")()
+	program := prepare(t, "sockets_waits.c", "-rdynamic", "-ldl")(before...)
 	program.Args = append(program.Args, name)
 	if out, err := program.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -224,11 +224,18 @@ func waits(t *testing.T, name string) {
 }
 
 func TestPendingSignalsEndWaitsThatUnblockThem(t *testing.T) { waits(t, "masks") }
-func TestHandlersRestartCalls(t *testing.T)                  { waits(t, "restarts") }
 func TestAcceptEndsWithoutTheConnection(t *testing.T)        { waits(t, "stolen") }
 func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancellations") }
 func TestEpollHasDuplicatesOfASocket(t *testing.T)           { waits(t, "duplicates") }
 func TestCloseRangeClosesInstancesOfEpoll(t *testing.T)      { waits(t, "range") }
+
+// The library of the virtual files has functions of signals too.
+func TestHandlersRestartCalls(t *testing.T) {
+	waits(t, "restarts")
+	first, lib := os.Getenv("LD_PRELOAD"), os.Getenv("VERBENA_LIB")
+	preload := fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", first, lib, lib)
+	waits(t, "restarts", "env", preload)
+}
 
 // MSG_WAITALL is for streams, and for all buffers of a message.
 func TestSocketsWaitForAllBytesOfStreams(t *testing.T) {

@@ -37,7 +37,25 @@ static sighandler_t set(int sig, sighandler_t h, int flags)
 	return h == SIG_ERR ? (errno = EINVAL, SIG_ERR) : sigaction(sig, &a, &old) ? SIG_ERR : old.sa_handler;
 }
 
-sighandler_t signal(int sig, sighandler_t h) { return set(sig, h, SA_RESTART); }
-sighandler_t bsd_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESTART); }
+static volatile sig_atomic_t interrupts[_NSIG]; // by siginterrupt
+
+sighandler_t signal(int sig, sighandler_t h)
+{
+	return set(sig, h, sig > 0 && sig < _NSIG && interrupts[sig] ? 0 : SA_RESTART);
+}
+
+sighandler_t bsd_signal(int sig, sighandler_t h) { return signal(sig, h); }
+
+// siginterrupt notes what the C library notes for its own signal.
+int siginterrupt(int sig, int yes)
+{
+	int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "siginterrupt");
+	int result = next ? next(sig, yes) : (errno = ENOSYS, -1);
+
+	if (!result)
+		interrupts[sig] = !!yes;
+	return result;
+}
+
 sighandler_t sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
 sighandler_t __sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }

@@ -178,6 +178,8 @@ static void restarted(const int p[2])
 	CHECK(poll(&wait, 1, 0) == 0); // the signal ends one call
 	CHECK(!siginterrupt(SIGUSR1, 1));
 	SIGNALED(-1, read(p[1], &c, 1) == -1 && errno == EINTR);
+	signal(SIGUSR1, on_signal); // siginterrupt holds for it too
+	SIGNALED(-1, read(p[1], &c, 1) == -1 && errno == EINTR);
 	CHECK(!siginterrupt(SIGUSR1, 0));
 	SIGNALED(p[0], read(p[1], &c, 1) == 1);
 	CHECK(!setsockopt(p[1], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
