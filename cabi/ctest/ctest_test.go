@@ -61,6 +61,12 @@ func prepare(t *testing.T, source string, options ...string) func(before ...stri
 	}
 }
 
+// bothPreloads is the setting of LD_PRELOAD for the sockets and the virtual files.
+func bothPreloads() string {
+	first, lib := os.Getenv("LD_PRELOAD"), os.Getenv("VERBENA_LIB")
+	return fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", first, lib, lib)
+}
+
 func TestBadInputHasTheErrnoOfLibibverbs(t *testing.T) {
 	t.Setenv("VERBENA_EXPLAIN", "1")
 	run(t, "bad.c")
@@ -232,9 +238,7 @@ func TestCloseRangeClosesInstancesOfEpoll(t *testing.T)      { waits(t, "range")
 // The library of the virtual files has functions of signals too.
 func TestHandlersRestartCalls(t *testing.T) {
 	waits(t, "restarts")
-	first, lib := os.Getenv("LD_PRELOAD"), os.Getenv("VERBENA_LIB")
-	preload := fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", first, lib, lib)
-	waits(t, "restarts", "env", preload)
+	waits(t, "restarts", "env", bothPreloads())
 }
 
 // MSG_WAITALL is for streams, and for all buffers of a message.
@@ -248,9 +252,7 @@ func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_
 
 // Calls on the stack of a coroutine are not much slower than others.
 func TestCallsOnTheStackOfACoroutine(t *testing.T) {
-	first, lib := os.Getenv("LD_PRELOAD"), os.Getenv("VERBENA_LIB")
-	preload := fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", first, lib, lib)
-	out, err := prepare(t, "sockets_stack.c")("env", preload).CombinedOutput()
+	out, err := prepare(t, "sockets_stack.c")("env", bothPreloads()).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -232,15 +231,7 @@ func (h *hosts) brokenByProcesses() {
 		return
 	}
 	serve, _ := h.command("a", "serve", "--group", "daemon")
-	serve.Stdout = nil
-	said, err := serve.StdoutPipe()
-	if err == nil {
-		err = serve.Start()
-	}
-	if err != nil {
-		h.Fatal(err)
-	}
-	if line, err := bufio.NewReader(said).ReadString('\n'); err != nil || !strings.Contains(line, " shared in ") {
+	if line, err := startToLine(h.T, serve); err != nil || !strings.Contains(line, " shared in ") {
 		h.Fatalf("serve prints %q, %v", line, err)
 	}
 	h.sh("chmod 755 %s", strings.TrimSuffix(h.exe, "/verbena"))

@@ -31,6 +31,20 @@ func runDir(t *testing.T) string {
 	return dir
 }
 
+// startToLine starts a program and returns its first line of output.
+func startToLine(t *testing.T, cmd *exec.Cmd) (string, error) {
+	t.Helper()
+	cmd.Stdout = nil
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bufio.NewReader(out).ReadString('\n')
+}
+
 // startServe starts the daemon and waits for its message that it shares the device.
 func startServe(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
@@ -40,14 +54,7 @@ func startServe(t *testing.T, args ...string) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+servedAddr)
 	errs := new(bytes.Buffer)
 	cmd.Stderr = errs
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
+	line, err := startToLine(t, cmd)
 	if err != nil || !strings.HasPrefix(line, "vrb_test: "+servedAddr) || !strings.HasSuffix(line, "mode 0770\n") {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -217,17 +224,9 @@ func TestServeWithoutDescriptors(t *testing.T) {
 func TestServeWithoutItsInterface(t *testing.T) {
 	onHosts(t, 1500, 1500, func(h *hosts) {
 		cmd, errs := h.command("a", "serve", "--user", "0", "--ib-dev", "vrb_v1a")
-		cmd.Stdout = nil
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, ready := bufio.NewReader(out).ReadString('\n')
+		_, ready := startToLine(t, cmd)
 		h.sh("ip -n a link del v1a")
-		err = cmd.Wait()
+		err := cmd.Wait()
 		all := strings.Split(strings.TrimSuffix(errs.String(), "\n"), "\n")
 		if want := "vrb_v1a: the device was removed"; err == nil || all[len(all)-1] != want {
 			t.Errorf("%v, %v: %s\nwant the last line %q", ready, err, errs, want)

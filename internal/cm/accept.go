@@ -30,7 +30,7 @@ func (m *Machine) onREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batch) {
 	}
 	l, reason, ari := m.admit(back, r)
 	if l == nil {
-		if reason == cmmsg.RejInvalidServiceID && m.reopens(now, r.ServiceID(), back, msg) {
+		if reason == cmmsg.RejInvalidServiceID && m.hold(now, r.ServiceID(), back, msg) {
 			return
 		}
 		m.rejectREQ(back, msg, reason, ari, out)

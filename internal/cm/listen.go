@@ -88,7 +88,7 @@ func (b *Backlog) enter() bool {
 
 func (b *Backlog) leave() { b.used.Add(-1) }
 
-// Listen begins to take requests (ib_cm_listen), also those that have come since the last listener for the service
+// Listen begins to take requests (ib_cm_listen), also those that have come since another listener at the port
 // ended, if that was just now. EADDRINUSE: there is a listener for the same requests.
 func (m *Machine) Listen(now int64, p ListenParams, out *Batch) (*Listener, error) {
 	if p.Addr.IsValid() {

@@ -62,9 +62,8 @@ func (m *Machine) find(back *link.Path, msg cmmsg.Msg) *ID {
 }
 
 // Wants reports whether a datagram from src belongs to a connection, a look-up or a listener of this machine, or to a
-// listener that has just ended. If
-// several machines share a device's QP 1, the one that wants a datagram gets it. A datagram that none wants goes to
-// one of them, always the same, which refuses it.
+// listener that has just ended. If several machines share a device's QP 1, the one that wants a datagram gets it. A
+// datagram that none wants goes to one of them, always the same, which refuses it.
 func (m *Machine) Wants(src netip.Addr, mad []byte) bool {
 	msg, err := cmmsg.Parse(mad)
 	if err != nil || !src.IsValid() {

@@ -50,9 +50,8 @@ func (m *Machine) serves(s cmmsg.ServiceID) bool {
 	return len(m.listeners[s]) > 0 || slices.ContainsFunc(m.ended, func(e endedService) bool { return e.id.SamePort(s) })
 }
 
-// reopens reports whether the port of a request's service has just lost a listener. The request is kept then, if there
-// is room.
-func (m *Machine) reopens(now int64, s cmmsg.ServiceID, back *link.Path, msg cmmsg.Msg) bool {
+// hold keeps a request whose port has just lost a listener, if there is room, and reports whether the port has.
+func (m *Machine) hold(now int64, s cmmsg.ServiceID, back *link.Path, msg cmmsg.Msg) bool {
 	i := slices.IndexFunc(m.ended, func(e endedService) bool { return e.id.SamePort(s) && e.until > now })
 	if i < 0 {
 		return false

@@ -77,7 +77,7 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 		l, listens = nil, true
 	}
 	if l == nil {
-		if !listens && m.reopens(now, r.ServiceID(), back, msg) || !m.mayAnswer() {
+		if !listens && m.hold(now, r.ServiceID(), back, msg) || !m.mayAnswer() {
 			return
 		}
 		p := AnswerParams{Status: cmmsg.SIDRUnsupported}

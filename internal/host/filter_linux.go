@@ -76,15 +76,7 @@ func steering(slots int, owned []idRange, loopback6 bool, requests requestFilter
 		21: {Code: bpfJump, K: uint32(len(choice))}, // behind the choice among the requests
 	}
 	prog = append(prog, choice...) // 22
-	for _, r := range owned {
-		prog = append(prog,
-			unix.SockFilter{Code: bpfJumpGe, K: r.first, Jt: 1},
-			unix.SockFilter{Code: bpfRetK, K: Strays},
-			unix.SockFilter{Code: bpfJumpGt, K: r.last, Jt: 2},
-			unix.SockFilter{Code: bpfAdd, K: FirstSlot},
-			unix.SockFilter{Code: bpfRetA})
-	}
-	return append(prog, unix.SockFilter{Code: bpfRetK, K: Strays})
+	return appendRanges(prog, owned, unix.SockFilter{Code: bpfAdd, K: FirstSlot}, unix.SockFilter{Code: bpfRetA})
 }
 
 // refuse attaches a filter that drops everything.

@@ -64,12 +64,18 @@ func (f requestFilter) program() []unix.SockFilter {
 		{Code: bpfRetK, K: others},
 		{Code: bpfLoadWord, K: MADOffset + madReqSID + 4},
 	}
-	for _, r := range f.ranges {
+	return appendRanges(prog, f.ranges, unix.SockFilter{Code: bpfRetK, K: GSI})
+}
+
+// appendRanges appends instructions that execute found, which ends the program, if the accumulator is in one of the
+// ranges. Otherwise the packet arrives at the socket of strays.
+func appendRanges(prog []unix.SockFilter, ranges []idRange, found ...unix.SockFilter) []unix.SockFilter {
+	for _, r := range ranges {
 		prog = append(prog,
 			unix.SockFilter{Code: bpfJumpGe, K: r.first, Jt: 1},
 			unix.SockFilter{Code: bpfRetK, K: Strays},
-			unix.SockFilter{Code: bpfJumpGt, K: r.last, Jt: 1},
-			unix.SockFilter{Code: bpfRetK, K: GSI})
+			unix.SockFilter{Code: bpfJumpGt, K: r.last, Jt: uint8(len(found))})
+		prog = append(prog, found...)
 	}
 	return append(prog, unix.SockFilter{Code: bpfRetK, K: Strays})
 }

@@ -20,14 +20,21 @@ type hostile struct {
 	c *net.UnixConn
 }
 
-// testServer returns verbena serve at an address, and the last wills that it would send.
-func testServer(t *testing.T) (Key, *Server, chan []Will) {
+// runDir makes the RunDir of a verbena serve.
+func runDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv(envRun, dir)
+	return dir
+}
+
+// testServer returns verbena serve at an address, and the last wills that it would send.
+func testServer(t *testing.T) (Key, *Server, chan []Will) {
+	t.Helper()
+	runDir(t)
 	key := ownKey()
 	sent := make(chan []Will, 16)
 	s, err := Serve(key, Config{
@@ -300,11 +307,7 @@ func TestConfinedAfterFailure(t *testing.T) {
 // TestServeStartsOnce checks that a verbena serve that finds another one leaves the directory of that one, which may
 // not have made its socket yet.
 func TestServeStartsOnce(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(envRun, dir)
+	dir := runDir(t)
 	key := ownKey()
 	first := &Server{run: -1, dir: -1}
 	defer first.Close()
@@ -323,11 +326,7 @@ func TestServeStartsOnce(t *testing.T) {
 // TestServeDirectoryModes checks that only its owner can write to the directory, whatever the mode of the sharing.
 func TestServeDirectoryModes(t *testing.T) {
 	for mode, want := range map[os.FileMode]os.FileMode{0o700: 0o700, 0o770: 0o710, 0o777: 0o711, 0o750: 0o710} {
-		dir := t.TempDir()
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv(envRun, dir)
+		dir := runDir(t)
 		key := ownKey()
 		s, err := Serve(key, Config{Open: opener(key), RecvBuffer: 1 << 16}, Sharing{Mode: mode, GID: -1, UID: -1})
 		if err != nil {
@@ -365,11 +364,7 @@ func TestServeNamesItsDirectory(t *testing.T) {
 
 // TestServedElsewhere: a program with another VERBENA_RUN does not wait for verbena serve as for a leader of its user.
 func TestServedElsewhere(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(envRun, dir)
+	dir := runDir(t)
 	key := ownKey()
 	s, err := Serve(key, Config{Open: opener(key)}, Sharing{Mode: 0o700, GID: -1, UID: -1})
 	if err != nil {
@@ -415,11 +410,7 @@ func TestRelativeRunDirRefused(t *testing.T) {
 // TestServeRemovesLeftovers checks that verbena serve removes the directories of processes that were killed, of other
 // namespaces and addresses too, and neither those that are in use nor anything else.
 func TestServeRemovesLeftovers(t *testing.T) {
-	dir := t.TempDir()
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(envRun, dir)
+	dir := runDir(t)
 	folder := func(name string, files ...string) string {
 		path := filepath.Join(dir, name)
 		if err := os.Mkdir(path, 0o700); err != nil {

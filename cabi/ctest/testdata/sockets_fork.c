@@ -102,6 +102,19 @@ static void echo(int fd)
 	CHECK(!n);
 }
 
+// call makes a child that connects to the listener and calls f.
+static pid_t call(void (*f)(int))
+{
+	pid_t child = fork();
+
+	CHECK(child >= 0);
+	if (!child) {
+		f(dial());
+		_exit(0);
+	}
+	return child;
+}
+
 // serve accepts n connections, and makes a child for each, which calls f.
 static pid_t serve(int l, int n, void (*f)(int))
 {
@@ -347,20 +360,19 @@ static void client_by_hand(void)
 	ended(server);
 }
 
+static void talks_by_rsocket(int fd)
+{
+	talk(fd, "hello");
+	CHECK(is_rsocket(fd));
+}
+
 static void server_by_hand(void)
 {
 	struct sockaddr_in any = {.sin_family = AF_INET};
 	int l = listener(0), on = 1;
 	char got[5];
-	pid_t child = fork();
+	pid_t child = call(talks_by_rsocket);
 
-	CHECK(child >= 0);
-	if (!child) {
-		int fd = dial();
-		talk(fd, "hello");
-		CHECK(is_rsocket(fd));
-		_exit(0);
-	}
 	int fd = syscall(SYS_accept4, l, NULL, NULL, 0), rl = rsocket(AF_INET, SOCK_STREAM, 0);
 	any.sin_port = here.sin_port;
 	CHECK(!rsetsockopt(rl, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on));
@@ -608,19 +620,19 @@ static void client_stays_tcp(void)
 	ended(server);
 }
 
+static void reads_zeros(int fd)
+{
+	char got[8];
+
+	CHECK(recv(fd, got, 8, MSG_WAITALL) == 8 && !memcmp(got, "\0\0\0\0data", 8) && !is_rsocket(fd));
+}
+
 // A server says that it stays TCP, and the zeros that follow are its data.
 static void zeros_are_data(void)
 {
-	char got[8];
 	int l = listener(0);
-	pid_t child = fork();
+	pid_t child = call(reads_zeros);
 
-	CHECK(child >= 0);
-	if (!child) {
-		int fd = dial();
-		CHECK(recv(fd, got, 8, MSG_WAITALL) == 8 && !memcmp(got, "\0\0\0\0data", 8) && !is_rsocket(fd));
-		_exit(0);
-	}
 	int fd = syscall(SYS_accept4, l, NULL, NULL, 0);
 	CHECK(syscall(SYS_sendto, fd, "T", 1, MSG_OOB, NULL, 0) == 1 && tcp_send(fd, "\0\0\0\0data", 8) == 8);
 	ended(child);
@@ -628,20 +640,21 @@ static void zeros_are_data(void)
 	close(l);
 }
 
+static void reads_urgent(int fd)
+{
+	char got;
+
+	CHECK(recv(fd, &got, 1, MSG_OOB) == 1 && got == 'X' && !is_rsocket(fd));
+	talk(fd, "hello");
+}
+
 // A server sends urgent data of its own, and its client must neither wait nor take it for the byte that tells.
 static void urgent_is_data(void)
 {
 	char got[8];
 	int l = listener(0);
-	pid_t child = fork();
+	pid_t child = call(reads_urgent);
 
-	CHECK(child >= 0);
-	if (!child) {
-		int fd = dial();
-		CHECK(recv(fd, got, 1, MSG_OOB) == 1 && *got == 'X' && !is_rsocket(fd));
-		talk(fd, "hello");
-		_exit(0);
-	}
 	int fd = syscall(SYS_accept4, l, NULL, NULL, 0);
 	CHECK(syscall(SYS_sendto, fd, "X", 1, MSG_OOB, NULL, 0) == 1);
 	CHECK(tcp_recv(fd, got, 5, MSG_WAITALL) == 5 && tcp_send(fd, got, 5) == 5);
