@@ -234,6 +234,10 @@ func TestAcceptEndsWithoutTheConnection(t *testing.T)        { waits(t, "stolen"
 func TestCancellationsEndWaits(t *testing.T)                 { waits(t, "cancellations") }
 func TestEpollHasDuplicatesOfASocket(t *testing.T)           { waits(t, "duplicates") }
 func TestCloseRangeClosesInstancesOfEpoll(t *testing.T)      { waits(t, "range") }
+func TestConnectWaitsAsInTheKernel(t *testing.T)             { waits(t, "connects") }
+func TestRecvmmsgWaitsForEachMessage(t *testing.T)           { waits(t, "list") }
+func TestSelectTellsTheTimeThatIsLeft(t *testing.T)          { waits(t, "remaining") }
+func TestAFailedDup2ClosesNothing(t *testing.T)              { waits(t, "replaced") }
 
 // The library of the virtual files has functions of signals too.
 func TestHandlersRestartCalls(t *testing.T) {

@@ -47,12 +47,11 @@ int adopt(int rs, int domain, int type)
 	atomic_store(&s->domain, domain);
 	atomic_store(&s->type, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC));
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
-	atomic_store(&s->listens, 0);
 	atomic_store(&s->receive_ms, 0);
 	atomic_store(&s->send_ms, 0);
 	atomic_store(&s->watcher, NULL);
 	atomic_store(&s->rs, rs + 1);
-	rfcntl(rs, F_SETFL, type & SOCK_NONBLOCK ? O_NONBLOCK : 0);
+	rfcntl(rs, F_SETFL, O_NONBLOCK);
 	if (!(type & SOCK_CLOEXEC))
 		NEXT(fcntl)(rs, F_SETFD, 0);
 	return rs;
@@ -85,16 +84,11 @@ int bind(int fd, const struct sockaddr *a, socklen_t n) { return CALL(bind, fd, 
 
 int listen(int fd, int backlog)
 {
-	int result = CALL(listen, fd, backlog), rs = result ? -1 : now_of(fd);
+	int result = CALL(listen, fd, backlog);
 
 	if (!result)
 		link_listens(fd);
-	if (rs < 0)
-		return result;
-	GUARD(0);
-	atomic_store(&own(rs)->listens, 1);
-	rfcntl(rs, F_SETFL, O_NONBLOCK);
-	return 0;
+	return result;
 }
 
 int shutdown(int fd, int how)
@@ -198,9 +192,24 @@ int accept(int fd, struct sockaddr *a, socklen_t *n)
 	return ours(fd) ? accept4(fd, a, n, 0) : NEXT(accept)(fd, a, n);
 }
 
+// connection waits for the connection of an rsocket that blocks. A wait that a handler of a signal or SO_SNDTIMEO ends
+// leaves the attempt running, as in the kernel.
+static int connection(int rs, int before)
+{
+	int e = 0;
+	socklen_t n = sizeof e;
+
+	if (ready(rs, POLLOUT, own(rs)->send_ms))
+		return errno == EAGAIN ? fail(EINPROGRESS) : -1;
+	if (rgetsockopt(rs, SOL_SOCKET, SO_ERROR, &e, &n))
+		return -1;
+	errno = before;
+	return e ? fail(e) : 0;
+}
+
 int connect(int fd, const struct sockaddr *a, socklen_t n)
 {
-	int rs = now_of(fd), result;
+	int rs = now_of(fd), result, before = errno;
 
 	if (rs < 0) {
 		result = NEXT(connect)(fd, a, n);
@@ -210,9 +219,12 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 	}
 	GUARD(1);
 	result = rconnect(rs, a, n);
-	if (result && errno == EINPROGRESS)
-		used_up(rs, POLLOUT);
-	return result;
+	if (!result || errno != EINPROGRESS)
+		return result;
+	if (!own(rs)->nonblock)
+		return connection(rs, before);
+	used_up(rs, POLLOUT);
+	return -1;
 }
 
 int milliseconds(const void *value, socklen_t n)

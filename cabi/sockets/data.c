@@ -236,19 +236,30 @@ ssize_t writev(int fd, const struct iovec *iov, int n)
 	return SERVE(fd, 0, NEXT(writev)(fd, iov, n), n < 0 ? fail(EINVAL) : give(rs, &m, 0));
 }
 
+// The time-out counts after a message only, as in the kernel.
 int recvmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags, struct timespec *timeout)
 {
 	unsigned int i;
-	int rs = io_of(fd, flags);
+	int rs = io_of(fd, flags), each = flags & ~MSG_WAITFORONE, over = 0;
+	int64_t begun = now_ns();
 
 	if (rs < 0)
 		return rs == -1 ? NEXT(recvmmsg)(fd, list, n, flags, timeout) : -1;
+	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= SECOND))
+		return fail(EINVAL);
 	GUARD(1);
-	for (i = 0; i < n; i++) {
-		ssize_t got = take(rs, &list[i].msg_hdr, (i ? MSG_DONTWAIT : 0) | (flags & ~MSG_WAITFORONE));
+	struct timespec whole = timeout ? *timeout : (struct timespec){0};
+	for (i = 0; i < n && !over; i++) {
+		ssize_t got = take(rs, &list[i].msg_hdr, each);
 		if (got < 0)
 			return i ? (int)i : -1;
 		list[i].msg_len = got;
+		if (flags & MSG_WAITFORONE)
+			each |= MSG_DONTWAIT;
+		if (timeout) {
+			*timeout = left_of(&whole, begun);
+			over = !timeout->tv_sec && !timeout->tv_nsec;
+		}
 	}
 	return i;
 }

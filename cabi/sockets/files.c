@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "sockets.h"
@@ -127,13 +128,17 @@ int dup(int fd)
 }
 
 // replace closes what a descriptor stands for, so that a duplicate of old takes its place, unless it is the number of
-// an rsocket that has duplicates: to reuse it is not possible, since the rsocket is known by it.
+// an rsocket that has duplicates: to reuse it is not possible, since the rsocket is known by it. It checks before what
+// the kernel would refuse.
 static int replace(int old, int fd)
 {
 	struct slot *s = slot_of(fd);
+	struct rlimit limit;
 
 	if (NEXT(fcntl)(old, F_GETFD) < 0)
 		return -1;
+	if (fd < 0 || getrlimit(RLIMIT_NOFILE, &limit) || (rlim_t)fd >= limit.rlim_cur)
+		return fail(EBADF);
 	if (s && atomic_load(&s->uses) > (rs_of(fd) == fd))
 		return fail(EBUSY);
 	if (rs_of(fd) >= 0)
@@ -166,7 +171,7 @@ static int set_flags(int rs, long flags)
 	int nonblock = !!(flags & O_NONBLOCK);
 
 	GUARD(0);
-	int result = rfcntl(rs, F_SETFL, nonblock || own(rs)->listens ? O_NONBLOCK : 0);
+	int result = rfcntl(rs, F_SETFL, O_NONBLOCK);
 
 	if (result >= 0)
 		atomic_store(&own(rs)->nonblock, nonblock);

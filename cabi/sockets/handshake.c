@@ -271,11 +271,11 @@ static int awaited(int l, int tcp, const union address *peer)
 
 	for (;;) {
 		struct pollfd p[2] = {{.fd = l, .events = POLLIN}, {.fd = closed ? -1 : tcp, .events = POLLIN | POLLPRI}};
-		int n = rpoll(p, 2, left_until(end));
+		rpoll(p, 2, left_until(end));
 		int rs = accepted(l, peer);
 		if (rs >= 0)
 			return rs;
-		if (n <= 0 && !left_until(end))
+		if (!left_until(end)) // also if rsockets of other hosts come all the time
 			return -1;
 		int how = closed ? 0 : heard(tcp);
 		if (how == 1)

@@ -294,7 +294,6 @@ static void copy_options(int rs, int tcp)
 	socklen_t n = sizeof value;
 
 	atomic_store(&s->nonblock, !!(NEXT(fcntl)(tcp, F_GETFL) & O_NONBLOCK));
-	rfcntl(rs, F_SETFL, s->nonblock ? O_NONBLOCK : 0);
 	if (!NEXT(getsockopt)(tcp, IPPROTO_TCP, TCP_NODELAY, &value, &n) && value)
 		rsetsockopt(rs, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value);
 	n = sizeof value;

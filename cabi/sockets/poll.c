@@ -130,6 +130,9 @@ static int choose(int n, fd_set *r, fd_set *w, fd_set *e, int ms)
 	if (!fds)
 		return fail(ENOMEM);
 	int got = poll(fds, used, ms);
+	for (nfds_t i = 0; got >= 0 && i < used; i++) // before a set is changed
+		if (fds[i].revents & POLLNVAL)
+			got = fail(EBADF);
 	for (nfds_t i = 0; got >= 0 && i < used; i++) {
 		int fd = fds[i].fd;
 		short events = fds[i].revents;
@@ -147,9 +150,16 @@ int select(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, st
 
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0))
 		return fail(EINVAL);
-	if (timeout)
-		t = (struct timespec){timeout->tv_sec, timeout->tv_usec * 1000};
-	return any(n, r, w, e) ? choose(n, r, w, e, to_ms(timeout ? &t : NULL)) : NEXT(select)(n, r, w, e, timeout);
+	if (!any(n, r, w, e))
+		return NEXT(select)(n, r, w, e, timeout);
+	if (!timeout)
+		return choose(n, r, w, e, -1);
+	int64_t begun = now_ns();
+	t = (struct timespec){timeout->tv_sec + timeout->tv_usec / 1000000, timeout->tv_usec % 1000000 * 1000};
+	int got = choose(n, r, w, e, to_ms(&t));
+	t = left_of(&t, begun);
+	*timeout = (struct timeval){t.tv_sec, t.tv_nsec / 1000};
+	return got;
 }
 
 int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, const struct timespec *restrict timeout,

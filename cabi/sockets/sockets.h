@@ -38,8 +38,7 @@ struct slot {
 	// Of the rsocket with this number:
 	atomic_int uses;                // descriptors
 	atomic_uint born;               // parent_forks when it was made
-	atomic_int nonblock;            // O_NONBLOCK
-	atomic_int listens;             // the rsocket does not block, so that accept waits here
+	atomic_int nonblock;            // O_NONBLOCK of the program: the rsocket never blocks, so that calls wait here
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
 	atomic_int domain;              // AF_INET or AF_INET6, of which the names of the socket are
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none
@@ -211,8 +210,14 @@ RS_HIDDEN int of_vfork(void);
 // parent_tell prints once that this process cannot use an rsocket, if that is one of its parent.
 RS_HIDDEN void parent_tell(int rs);
 
-// now_ms is a clock in milliseconds.
+enum { SECOND = 1000000000 }; // nanoseconds
+
+// now_ms is a clock in milliseconds, now_ns the same in nanoseconds.
 RS_HIDDEN int64_t now_ms(void);
+RS_HIDDEN int64_t now_ns(void);
+
+// left_of returns what is left of a time-out that has begun at a time of now_ns.
+RS_HIDDEN struct timespec left_of(const struct timespec *whole, int64_t begun);
 
 // to_ms rounds a time-out up; -1 for none.
 RS_HIDDEN int to_ms(const struct timespec *t);

@@ -53,10 +53,23 @@ void *next_function(const char *name)
 	return f;
 }
 
-int64_t now_ms(void)
+int64_t now_ns(void)
 {
 	struct timespec t;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+	return t.tv_sec * (int64_t)SECOND + t.tv_nsec;
+}
+
+int64_t now_ms(void) { return now_ns() / (SECOND / 1000); }
+
+struct timespec left_of(const struct timespec *whole, int64_t begun)
+{
+	int64_t gone = now_ns() - begun, sec = whole->tv_sec - gone / SECOND, nsec = whole->tv_nsec - gone % SECOND;
+
+	if (nsec < 0) {
+		nsec += SECOND;
+		sec--;
+	}
+	return sec < 0 ? (struct timespec){0} : (struct timespec){sec, nsec};
 }

@@ -9,9 +9,11 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define FAILED 1
 #include "check.h"
@@ -329,6 +331,159 @@ static void stolen(void)
 	CHECK(!(fcntl(s, F_GETFL) & O_NONBLOCK) && !close(s) && !close(c) && !close(l));
 }
 
+// A server that stops itself before it answers anything.
+struct server {
+	pid_t child;
+	struct sockaddr_in at;
+};
+
+static struct server stopped_server(void)
+{
+	struct server s = {.at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+	socklen_t n = sizeof s.at;
+	int pipes[2], status;
+
+	CHECK(!pipe(pipes) && (s.child = fork()) >= 0);
+	if (!s.child) {
+		int l = socket(AF_INET, SOCK_STREAM, 0);
+		CHECK(!bind(l, (struct sockaddr *)&s.at, n) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&s.at, &n));
+		CHECK(write(pipes[1], &s.at, sizeof s.at) == sizeof s.at && !raise(SIGSTOP));
+		int fd = accept(l, NULL, NULL);
+		CHECK(fd >= 0 && write(fd, "x", 1) == 1 && !close(fd));
+		_exit(0);
+	}
+	CHECK(read(pipes[0], &s.at, sizeof s.at) == sizeof s.at && waitpid(s.child, &status, WUNTRACED) == s.child);
+	CHECK(WIFSTOPPED(status) && !close(pipes[0]) && !close(pipes[1]));
+	return s;
+}
+
+// finish ends a connection attempt: the server continues.
+static void finish(const struct server *s, int fd)
+{
+	int status;
+	char c;
+
+	CHECK(!kill(s->child, SIGCONT));
+	errno = 0;
+	CHECK(!connect(fd, (const struct sockaddr *)&s->at, sizeof s->at) && !errno && read(fd, &c, 1) == 1 && c == 'x');
+	CHECK(!close(fd) && waitpid(s->child, &status, 0) == s->child && !status);
+}
+
+// continues lets a server continue when a thread sleeps again after a signal.
+static void *continues(void *arg)
+{
+	struct sender *s = arg;
+
+	asleep(&s->to);
+	CHECK(!pthread_kill(s->thread, SIGUSR1));
+	while (!signals)
+		sched_yield();
+	asleep(&s->to);
+	CHECK(!kill(s->fd, SIGCONT));
+	return NULL;
+}
+
+// A connect that waits ends as in the kernel: with a handler of a signal, with SO_SNDTIMEO, or when it is connected.
+static void connects(void)
+{
+	struct timeval limit = {.tv_usec = 20000};
+	struct sigaction a = {.sa_handler = on_signal};
+	struct server s = stopped_server();
+	const struct sockaddr *at = (struct sockaddr *)&s.at;
+	int fd = socket(AF_INET, SOCK_STREAM, 0), status;
+	char c;
+
+	CHECK(!sigaction(SIGUSR1, &a, NULL));
+	SIGNALED(-1, connect(fd, at, sizeof s.at) == -1 && errno == EINTR);
+	finish(&s, fd);
+
+	s = stopped_server();
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit));
+	CHECK(connect(fd, at, sizeof s.at) == -1 && errno == EINPROGRESS);
+	limit = (struct timeval){0};
+	CHECK(!setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit));
+	finish(&s, fd);
+
+	s = stopped_server();
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	signal(SIGUSR1, on_signal); // with SA_RESTART
+	struct sender by = {{.thread = gettid()}, pthread_self(), s.child, 0};
+	pthread_t t;
+	signals = 0;
+	CHECK(!pthread_create(&t, NULL, continues, &by) && !connect(fd, at, sizeof s.at) && !pthread_join(t, NULL));
+	CHECK(signals == 1 && read(fd, &c, 1) == 1 && c == 'x' && !close(fd));
+	CHECK(waitpid(s.child, &status, 0) == s.child && !status);
+	fd = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(connect(fd, at, sizeof s.at) == -1 && errno == ECONNREFUSED && !close(fd)); // the server has ended
+}
+
+// recvmmsg waits for each message, unless a flag or the time-out says otherwise.
+static void list(int p[2])
+{
+	char got[2][4] = {0};
+	struct iovec parts[] = {{got[0], 3}, {got[1], 3}};
+	struct mmsghdr m[] = {{.msg_hdr = {.msg_iov = &parts[0], .msg_iovlen = 1}},
+			      {.msg_hdr = {.msg_iov = &parts[1], .msg_iovlen = 1}}};
+	struct timespec limit = {LIMIT_S, 0}, tiny = {0, 1}, wrong = {0, 1000000000};
+	pthread_t t;
+
+	CHECK(write(p[0], "abc", 3) == 3 && recvmmsg(p[1], m, 2, 0, &wrong) == -1 && errno == EINVAL);
+	CHECK(!pthread_create(&t, NULL, sends_rest, p));
+	CHECK(recvmmsg(p[1], m, 2, 0, &limit) == 2 && !strcmp(got[0], "abc") && !strcmp(got[1], "de"));
+	CHECK(m[0].msg_len == 3 && m[1].msg_len == 2 && limit.tv_sec < LIMIT_S && !pthread_join(t, NULL));
+	CHECK(write(p[0], "abc", 3) == 3 && recvmmsg(p[1], m, 2, MSG_WAITFORONE, NULL) == 1);
+	CHECK(write(p[0], "abc", 3) == 3 && recvmmsg(p[1], m, 2, 0, &tiny) == 1 && !tiny.tv_sec && !tiny.tv_nsec);
+}
+
+// select says how much of its time-out is left, and which descriptor is none.
+static void remaining(int p[2])
+{
+	struct timeval whole = {LIMIT_S, 0}, small = {0, 20000};
+	struct sender s = {{.thread = gettid()}, pthread_self(), -1, 0};
+	pthread_t t;
+	fd_set set, before;
+	int other = dup(p[1]);
+
+	FD_ZERO(&set);
+	FD_SET(p[1], &set);
+	before = set;
+	CHECK(!select(p[1] + 1, &set, NULL, NULL, &small) && !small.tv_sec && !small.tv_usec && !FD_ISSET(p[1], &set));
+	CHECK(write(p[0], "x", 1) == 1);
+	CHECK(select(p[1] + 1, (set = before, &set), NULL, NULL, &whole) == 1 && FD_ISSET(p[1], &set));
+	CHECK(whole.tv_sec == LIMIT_S - 1 && whole.tv_usec > 0);
+	CHECK(read(p[1], &(char){0}, 1) == 1);
+	whole = (struct timeval){LIMIT_S - 1, 1500000};
+	struct sigaction a = {.sa_handler = on_signal};
+	CHECK(!sigaction(SIGUSR1, &a, NULL) && !pthread_create(&t, NULL, signals_sleeper, &s));
+	CHECK(select(p[1] + 1, (set = before, &set), NULL, NULL, &whole) == -1 && errno == EINTR);
+	s.over = 1;
+	CHECK(!pthread_join(t, NULL) && whole.tv_sec == LIMIT_S && whole.tv_usec < 500000);
+	FD_SET(other, &set);
+	CHECK(!close(other) && select(other + 1, &set, NULL, NULL, &small) == -1 && errno == EBADF);
+	CHECK(FD_ISSET(p[1], &set) && FD_ISSET(other, &set));
+}
+
+// A dup2 or dup3 that fails leaves the socket open that it was to replace.
+static void replaced(int p[2])
+{
+	enum { HIGH = 900 };
+	struct rlimit limit, low;
+	int pipes[2];
+	char c;
+
+	CHECK(!pipe(pipes) && fcntl(p[1], F_DUPFD, HIGH) == HIGH && !getrlimit(RLIMIT_NOFILE, &limit));
+	low = limit;
+	low.rlim_cur = HIGH;
+	CHECK(!setrlimit(RLIMIT_NOFILE, &low));
+	CHECK(dup2(pipes[0], HIGH) == -1 && errno == EBADF && dup3(pipes[0], HIGH, O_CLOEXEC) == -1 && errno == EBADF);
+	CHECK(dup2(pipes[0], -1) == -1 && errno == EBADF);
+	CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+	CHECK(write(p[0], "x", 1) == 1 && read(HIGH, &c, 1) == 1 && c == 'x');
+	CHECK(dup2(pipes[0], HIGH) == HIGH && write(pipes[1], "y", 1) == 1 && read(HIGH, &c, 1) == 1 && c == 'y');
+	CHECK(!close(HIGH) && !close(pipes[0]) && !close(pipes[1]));
+}
+
 int main(int count, char **words)
 {
 	int p[2];
@@ -347,6 +502,14 @@ int main(int count, char **words)
 		range(p), number(p);
 	else if (!strcmp(words[1], "stolen"))
 		stolen();
+	else if (!strcmp(words[1], "connects"))
+		connects();
+	else if (!strcmp(words[1], "list"))
+		list(p);
+	else if (!strcmp(words[1], "remaining"))
+		remaining(p);
+	else if (!strcmp(words[1], "replaced"))
+		replaced(p);
 	else if (!strcmp(words[1], "whole"))
 		whole(p);
 	else
