@@ -41,9 +41,13 @@ func (s *shard) answer(qp *transport.QP) {
 
 // answerDoors puts the QPs of the doorbell list in the run queue, oldest first.
 func (s *shard) answerDoors() {
-	if s.doors.Load() == nil {
-		return
+	if s.doors.Load() != nil {
+		s.answerAll()
 	}
+}
+
+// answerAll is apart so that answerDoors is inlined.
+func (s *shard) answerAll() {
 	var inOrder *transport.QP
 	for qp := s.doors.Swap(nil); qp != nil; {
 		next := qp.Sched.DoorNext

@@ -266,6 +266,13 @@ func (e *Engine) homeOf(cqs []*CQ, typ transport.Type) uint32 {
 
 // kickOthers wakes the shards whose inbox received packets in this step.
 func (s *shard) kickOthers() {
+	if s.kicks != 0 {
+		s.kickAll()
+	}
+}
+
+// kickAll is apart so that kickOthers is inlined.
+func (s *shard) kickAll() {
 	for i := range bitsOf(s.kicks) {
 		s.eng.shards[i].kick()
 	}

@@ -91,9 +91,13 @@ func (s *inboxSlot) take(p *link.RxPacket) {
 
 // drain delivers all packets. s is held.
 func (b *inbox) drain(s *shard) {
-	if b.empty() {
-		return
+	if !b.empty() {
+		b.deliver(s)
 	}
+}
+
+// deliver is apart so that drain is inlined.
+func (b *inbox) deliver(s *shard) {
 	b.mu.Lock()
 	got := b.slots
 	b.slots = b.spare[:0]

@@ -92,6 +92,10 @@ func (l *loans) only(b *link.TxBatch) bool { return l.set != nil && b.Count() > 
 func (s *shard) send() (more bool) {
 	l := &s.loans
 	qp, set := s.sole, l.set
+	if set == nil && len(s.tx.Packets) == 0 { // all are in places of Direct
+		s.port.Send(s.tx)
+		return true
+	}
 	end, bulk := s.bulk()
 	s.tx.Keep, s.tx.Kept = bulk && set != nil, false
 	s.port.Send(s.tx)

@@ -18,9 +18,13 @@ func (cq *CQ) signal(qp *transport.QP) {
 
 // raiseSignals raises the events that wait. The shard is held.
 func (s *shard) raiseSignals() {
-	if len(s.signals) == 0 {
-		return
+	if len(s.signals) > 0 {
+		s.raiseAll()
 	}
+}
+
+// raiseAll is apart so that raiseSignals, which rarely finds one, is inlined.
+func (s *shard) raiseAll() {
 	for _, cq := range s.signals {
 		cq.up.Completion()
 	}

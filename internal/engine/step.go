@@ -202,14 +202,11 @@ const (
 
 // collect takes packets from the QPs of the run queue until the batch may be too full for another packet.
 func (s *shard) collect() {
-	for s.room() {
+	for !s.runq.empty() && s.room() {
 		if s.loans.only(s.tx) && s.runq.first != s.sole {
 			return
 		}
 		qp := s.runq.pop()
-		if qp == nil {
-			return
-		}
 		if qp.Sched.Dead {
 			continue
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math"
 	"math/bits"
 
 	"github.com/verbena-rdma/verbena/internal/transport"
@@ -13,9 +14,11 @@ import (
 // A QP is at the level of the highest group of six bits in which its tick differs from the wheel's position. So all
 // QPs of a level are due after the position and before all QPs of the levels above.
 type wheel struct {
-	pos  int64 // last processed tick
-	used [wheelLevels]uint64
-	slot [wheelLevels][wheelSlots]*transport.QP
+	pos   int64 // last processed tick
+	due   int64 // if known: the tick of the slot that is due first, or noTick
+	known bool
+	used  [wheelLevels]uint64
+	slot  [wheelLevels][wheelSlots]*transport.QP
 }
 
 const (
@@ -24,6 +27,7 @@ const (
 	wheelSlots  = 1 << slotShift
 	wheelLevels = 6
 	wheelSpan   = 1 << (slotShift * wheelLevels)
+	noTick      = math.MaxInt64
 )
 
 // start sets the position of an empty wheel.
@@ -58,6 +62,7 @@ func (w *wheel) insert(qp *transport.QP) {
 	}
 	*head = qp
 	w.used[level] |= 1 << i
+	w.due = min(w.due, tick>>(slotShift*level)<<(slotShift*level))
 }
 
 // cancel removes qp from the wheel if it is armed.
@@ -77,13 +82,14 @@ func (w *wheel) cancel(qp *transport.QP) {
 		w.slot[level][i] = s.TimerNext
 		if s.TimerNext == nil {
 			w.used[level] &^= 1 << i
+			w.known = false
 		}
 	}
 	s.TimerNext, s.TimerPrev = nil, nil
 }
 
-// nextSlot returns the slot that is due first and its tick.
-func (w *wheel) nextSlot() (level int, i int64, tick int64, ok bool) {
+// nextSlot returns the slot that is due first and its tick, noTick if all are empty.
+func (w *wheel) nextSlot() (level int, i int64, tick int64) {
 	for level = range w.used {
 		if w.used[level] == 0 {
 			continue
@@ -99,16 +105,25 @@ func (w *wheel) nextSlot() (level int, i int64, tick int64, ok bool) {
 			turn++
 		}
 		i = int64(bits.TrailingZeros64(ahead))
-		return level, i, (turn<<slotShift | i) << shift, true
+		return level, i, (turn<<slotShift | i) << shift
 	}
-	return 0, 0, 0, false
+	return 0, 0, noTick
+}
+
+// dueTick returns the tick of nextSlot. Each message asks for it several times.
+func (w *wheel) dueTick() int64 {
+	if !w.known {
+		_, _, w.due = w.nextSlot()
+		w.known = true
+	}
+	return w.due
 }
 
 // next returns the time at which advance has work, or transport.Never. It may precede the first deadline, when QPs
 // must move to a lower level.
 func (w *wheel) next() int64 {
-	_, _, tick, ok := w.nextSlot()
-	if !ok {
+	tick := w.dueTick()
+	if tick == noTick {
 		return transport.Never
 	}
 	return tick << tickShift
@@ -118,11 +133,8 @@ func (w *wheel) next() int64 {
 // may arm and cancel timers.
 func (w *wheel) advance(now int64, fire func(*transport.QP)) {
 	target := now >> tickShift
-	for {
-		level, i, tick, ok := w.nextSlot()
-		if !ok || tick > target {
-			break
-		}
+	for w.dueTick() <= target {
+		level, i, tick := w.nextSlot()
 		w.pos = tick
 		for head := &w.slot[level][i]; *head != nil; {
 			qp := *head

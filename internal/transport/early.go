@@ -93,13 +93,17 @@ func (r *requester) overdue() time.Duration {
 
 const lossyTimeout = 100 * time.Microsecond
 
-// earlyDeadline returns the time of the next early retransmit, or Never.
-func (r *requester) earlyDeadline() int64 {
+// earlyDeadline returns the time of the next early retransmit, or Never. ackTimeout is that of the requester.
+func (r *requester) earlyDeadline(ackTimeout time.Duration) int64 {
 	h := &r.rtt
-	if h.smoothed == 0 || h.doubled > 16 || r.overdue() >= r.ackTimeout() {
+	if h.smoothed == 0 || h.doubled > 16 {
 		return Never
 	}
-	return h.from + int64(r.overdue())
+	wait := r.overdue()
+	if wait >= ackTimeout {
+		return Never
+	}
+	return h.from + int64(wait)
 }
 
 // retransmitEarly rewinds to una before the ACK timeout expires.

@@ -185,6 +185,9 @@ func (r *requester) measure(w *SendWQE) {
 
 // cost returns the window cost of the PSNs from a to b of w.
 func (r *requester) cost(w *SendWQE, a, b uint32) int {
+	if a == 0 && b == 1 && w.Length <= r.mtu {
+		return int(w.Length) + packetCost
+	}
 	return int(r.bytes(w, b)-r.bytes(w, a)) + int(b-a)*packetCost
 }
 

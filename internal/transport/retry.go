@@ -33,7 +33,8 @@ func (r *requester) deadline() int64 {
 	case r.qp.attr.Timeout == 0, r.qp.pace.until != 0 && r.quietPackets > 0: // no packet has asked for an answer yet
 		return Never
 	}
-	return min(r.timer+int64(r.ackTimeout()), r.earlyDeadline())
+	wait := r.ackTimeout()
+	return min(r.timer+int64(wait), r.earlyDeadline(wait))
 }
 
 func (r *requester) ackTimeout() time.Duration {

@@ -127,6 +127,8 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 		if copied = copyPieces(b, info.Len, r.pieces...); copied {
 			qp.IPOffload.Fill(b[info.Len : info.Len+int(n)])
 		}
+	case w.Flags&Inline != 0 && !tx.Sums(b): // the queue's memory is always mapped
+		clear(b[info.Len+copy(b[info.Len:], r.pieces[0]):])
 	default:
 		copied = copyPayload(tx, b, info.Len, r.pieces...)
 	}

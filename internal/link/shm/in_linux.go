@@ -39,7 +39,19 @@ type rxRing struct {
 	cons  *ring.Consumer // nil until the sender has used the ring
 	flows *[maxFlows]flow
 	open  bool          // the batch refers to records of the ring
-	seen  atomic.Uint64 // the position of cons, for waits
+	shown uint64        // the value of seen
+	seen  atomic.Uint64 // a position of cons, for waits
+}
+
+// show stores the position of cons for waits if it is more than most bytes further than the stored one. A store costs
+// as much as a lock, so it is done when the port finds the ring empty, and not for each packet. Until then waits may
+// report packets that were taken. It misses none: the word at the stored position becomes 0 only when the ring is full
+// but for those bytes, and a sender that finds no room wakes the port again.
+func (r *rxRing) show(most uint64) {
+	if at := r.cons.Position(); at-r.shown > most {
+		r.shown = at
+		r.seen.Store(at)
+	}
 }
 
 // acceptRings does the handshake of a ring set with a sender that has connected. status is the memory of the

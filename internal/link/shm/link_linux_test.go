@@ -327,7 +327,31 @@ func TestWaiting(t *testing.T) {
 		t.Error("the packet of port 0 waits at port 1, or nowhere")
 	}
 	b.next()
-	if b.p.waiting() {
+	if b.take(); b.p.waiting() {
 		t.Error("a packet that was received waits")
+	}
+}
+
+// TestWaitingSeesPacketsOfAPortThatIsNeverEmpty checks that a port which always finds packets, and so need not store
+// its position for each, stores it often enough: a position that is a whole ring behind would show the wrong record.
+func TestWaitingSeesPacketsOfAPortThatIsNeverEmpty(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 2)
+	path := a.ready(addrB, 8)
+	l := (*b.in.Load())[0]
+	size := l.ring
+	for n := 0; n < 3*size; n += 1024 {
+		a.put(path, 8, 1000, 1)
+		a.p.Send(a.tx)
+		b.next()
+		r := &l.rx[b.p.index][a.p.index]
+		if late := int(r.cons.Position() - r.seen.Load()); late > size/8 {
+			t.Fatalf("after %d bytes the stored position is %d bytes behind, more than an eighth of %d", n, late, size)
+		}
+	}
+	a.put(path, 8, 8, 1)
+	a.p.Send(a.tx)
+	if !b.p.waiting() {
+		t.Error("a packet that was not received does not wait")
 	}
 }

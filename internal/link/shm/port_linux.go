@@ -296,8 +296,13 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 	for ports := bits.RotateLeft64(l.active(p.index), -first); ports != 0; ports &= ports - 1 {
 		i := (first + bits.TrailingZeros64(ports)) % 64
 		r, err := l.ringOf(p.index, i)
-		if err == nil && r.cons.Ready() {
+		switch {
+		case err != nil:
+		case r.cons.Ready():
 			err = p.drain(l, r, b, m)
+			r.show(uint64(l.ring) / 8)
+		default:
+			r.show(0)
 		}
 		if err != nil {
 			p.counters.ShmBroken++
@@ -322,7 +327,6 @@ func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 		r.open = true
 		m.open = append(m.open, r)
 	}
-	defer func() { r.seen.Store(r.cons.Position()) }()
 	for len(b.Packets) < recvMax {
 		rec, ok := r.cons.Next()
 		if !ok {
