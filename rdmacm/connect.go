@@ -214,7 +214,7 @@ func (id *ID) askForLess(r cmmsg.REJ) bool {
 // +checklocks:id.mu
 func (id *ID) refusedMTU(r cmmsg.REJ) error {
 	m := verbs.MTU(r.MTU())
-	if r.Reason() != cmmsg.RejInvalidMTU || m == 0 {
+	if m == 0 {
 		return nil
 	}
 	return fmt.Errorf("path MTU %v: must be at most the peer's %v", id.path.MTU, m)

@@ -56,12 +56,10 @@ func (id *ID) isOn(d *device) bool {
 func (id *ID) describe() control.CMID {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	c := control.CMID{Num: id.num, Type: id.qpType.String(), State: id.state.String(), PS: id.ps.String()}
+	c := control.CMID{Num: id.num, Type: id.qpType.String(), State: id.state.String(), PS: id.ps.String(),
+		Port: int(id.sgid.port)}
 	if id.qp != nil {
 		c.QP = id.qp.QPN()
-	}
-	if id.dev != nil {
-		c.Port = int(id.sgid.port)
 	}
 	if id.local.IsValid() {
 		c.Src = id.local.String()

@@ -35,9 +35,6 @@ func (id *ID) Verbs() *verbs.Context {
 func (id *ID) PortNum() uint8 {
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.dev == nil {
-		return 0
-	}
 	return id.sgid.port
 }
 

@@ -413,3 +413,91 @@ func TestStreamEnvironment(t *testing.T) {
 		})
 	}
 }
+
+// The program may answer a request after an attempt that lacked the QP: the peer has not noticed it.
+func TestStreamAcceptWithoutQP(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		active := w.routed(to, false)
+		w.ok(active.Connect(w.Context(), nil))
+		passive := w.next(w.ch, EventConnectRequest).ID
+		w.errno(passive.Accept(w.Context(), &ConnParam{QPNum: 999}), syscall.EINVAL)
+		w.ok(passive.CreateQP(nil, streamQP()))
+		w.ok(passive.Accept(w.Context(), nil))
+		w.next(w.ch, EventEstablished)
+		w.next(active.ch, EventEstablished)
+		w.discard(active, passive)
+		w.discard(l)
+	})
+}
+
+// A port that the program has read stays the ID's while it connects, and is that of the connection. Another ID gets
+// that of TCP.
+func TestStreamPortOfTheActiveSide(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		for _, read := range []bool{true, false} {
+			active := w.routed(to, false)
+			var port uint16
+			if read {
+				port = active.LocalAddr().Port()
+			}
+			w.ok(active.Connect(w.Context(), nil))
+			if now := active.LocalAddr().Port(); read && now != port {
+				t.Errorf("the port is %d while the ID connects, and was %d", now, port)
+			}
+			passive := w.next(w.ch, EventConnectRequest).ID
+			w.ok(passive.CreateQP(nil, streamQP()))
+			w.ok(passive.Accept(w.Context(), nil))
+			w.next(w.ch, EventEstablished)
+			w.next(active.ch, EventEstablished)
+			if got := passive.PeerAddr().Port(); got == 0 || got != active.LocalAddr().Port() || read && got != port {
+				t.Errorf("the peer has port %d, the ID %d, which was %d", got, active.LocalAddr().Port(), port)
+			}
+			w.discard(active, passive)
+		}
+		w.discard(l)
+	})
+}
+
+// The connection of an ID that has been closed meanwhile is closed too, and not given to its QP.
+func TestStreamOfAnIDThatIsClosed(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		w.ok(err)
+		defer l.Close()
+		id := w.routed(l.Addr().(*net.TCPAddr).AddrPort(), false)
+		id.mu.Lock()
+		id.step(inConnect)
+		id.step(inRejected) // as of another attempt
+		id.mu.Unlock()
+		o, err := streamOptions()
+		w.ok(err)
+		dialed := make(chan struct{})
+		go func() {
+			id.dialStream(w.Context(), netip.MustParseAddrPort("127.0.0.1:0"), id.PeerAddr(), o)
+			close(dialed)
+		}()
+		peer, err := l.Accept()
+		w.ok(err)
+		defer peer.Close()
+		w.ok(peer.SetDeadline(time.Now().Add(20 * time.Second)))
+		setup, buf := iwarp.Respond(0), make([]byte, 1024)
+		for step := iwarp.Waiting; step != iwarp.Asked; {
+			n, err := peer.Read(buf)
+			w.ok(err)
+			step, _ = setup.OnBytes(buf[:n])
+		}
+		answer, _ := setup.Accept(o)
+		_, err = peer.Write(answer)
+		w.ok(err)
+		<-dialed
+		if s := id.QP().State(); s != verbs.QPSInit {
+			t.Errorf("the QP is in %v", s)
+		}
+		if n, err := peer.Read(buf); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes, %v came, want the end", n, err)
+		}
+		w.discard(id)
+	})
+}
