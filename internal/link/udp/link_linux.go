@@ -233,9 +233,7 @@ func (l *Link) addAddr(a netip.Addr) (err error) {
 			return err
 		}
 	}
-	if l.gso.Load() && !segmentable(tx[0].fd) {
-		l.gso.Store(false)
-	}
+	l.tryGSO(tx[0].fd)
 	for i, p := range l.ports {
 		if err := p.add(rx[i], tx[i]); err != nil {
 			l.dropAddr(a)
@@ -272,19 +270,26 @@ func (l *Link) dropAddr(a netip.Addr) {
 	}
 }
 
-// segmentable reports whether the kernel supports UDP_SEGMENT (4.18 and later).
-func segmentable(fd int) bool {
-	_, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT)
-	return err == nil
+// tryGSO makes the link send no GSO runs if the kernel does not support UDP_SEGMENT (4.18 and later) at a socket.
+func (l *Link) tryGSO(fd int) {
+	if _, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT); err != nil {
+		l.gso.Store(false)
+	}
 }
 
 // trustGRO reports whether the kernel is new enough for UDP_GRO: before 5.12 it merged packets that it must not
 // merge.
 func trustGRO() bool { return kernelAtLeast(5, 12) }
 
-func kernelAtLeast(major, minor int) bool {
+func kernelAtLeast(major, minor int) bool { return versionAtLeast(kernelRelease(), major, minor) }
+
+// kernelRelease returns the release of the kernel, empty if it does not say. Tests replace it.
+var kernelRelease = func() string {
 	var u unix.Utsname
-	return unix.Uname(&u) == nil && versionAtLeast(unix.ByteSliceToString(u.Release[:]), major, minor)
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Release[:])
 }
 
 // versionAtLeast parses a kernel release such as 6.1.0-56-amd64.

@@ -60,11 +60,17 @@ func (p *port) reported(errno unix.Errno) (again bool) {
 			continue
 		}
 		again = true
-		if m.Errno == unix.EHOSTUNREACH || m.Errno == unix.ECONNREFUSED && m.From == m.To {
+		if counts(&m) {
 			p.note(m.To, m.Errno)
 		}
 	}
 	return again
+}
+
+// counts reports whether an ICMP message says that packets to their destination do not arrive: no host has the address,
+// or the host itself says that no program has the port. Other messages are about the way, which may change.
+func counts(m *errqueue.Entry) bool {
+	return m.Errno == unix.EHOSTUNREACH || m.Errno == unix.ECONNREFUSED && m.From == m.To
 }
 
 // note remembers a message about an address.
