@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/environ"
 	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
@@ -63,6 +64,7 @@ func asUser(t *testing.T, uid int, f func()) {
 	if os.Geteuid() != 0 {
 		t.Skip("this test needs root")
 	}
+	environ.Elevated() // finds out once what the process is: not on the thread of another user
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
