@@ -2,7 +2,6 @@ package umad
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -112,16 +111,16 @@ func (a *Agent) Send(to *Address, mad MAD) error {
 	}
 	select {
 	case <-a.done:
-		return ErrClosed
+		return a.port.share.closed()
 	default:
 	}
-	return a.port.share.send(to, mad)
+	return a.port.share.way.send(a, to, mad)
 }
 
 // Flush waits until the datagrams that Send has accepted are handed to the network. Send may leave that to another
 // goroutine, so a program that exits after its last Send calls Flush first. An agent that is closed has nothing to
 // flush.
-func (a *Agent) Flush() { a.port.share.sender.flush() }
+func (a *Agent) Flush() { a.port.share.way.flush() }
 
 // Call sends a request and waits for its answer (mad_rpc). It sends the request again each time that timeout passes,
 // retries times at most. Only the destination can answer. Call writes the transaction ID into the request. It does not
@@ -143,25 +142,7 @@ func (a *Agent) Call(ctx context.Context, to *Address, request MAD, timeout time
 	answer := make(chan *Received, 1)
 	a.port.share.expect(h.TID, question{h.Class, to.Remote.Unmap().WithZone(""), answer})
 	defer a.port.share.forget(h.TID)
-	for range 1 + max(0, retries) {
-		if err := a.Send(to, request); err != nil && !errors.Is(err, syscall.ENOBUFS) {
-			return nil, err
-		}
-		timer := time.NewTimer(timeout)
-		select {
-		case r := <-answer:
-			timer.Stop()
-			return r, nil
-		case <-timer.C:
-		case <-a.done:
-			timer.Stop()
-			return nil, ErrClosed
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
-		}
-	}
-	return nil, ErrTimeout
+	return a.port.share.way.ask(ctx, a, to, request, retry{timeout, max(0, retries)}, answer)
 }
 
 // Reply answers a request: with its header, the response bit (GetResp for a Set) and the given status, followed by the
@@ -184,14 +165,14 @@ func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 func (a *Agent) Recv(ctx context.Context) (*Received, error) {
 	select {
 	case <-a.done: // also if requests are queued
-		return nil, ErrClosed
+		return nil, a.port.share.closed()
 	default:
 	}
 	select {
 	case r := <-a.queue:
 		return r, nil
 	case <-a.done:
-		return nil, ErrClosed
+		return nil, a.port.share.closed()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

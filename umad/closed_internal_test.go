@@ -24,7 +24,7 @@ func TestSendDuringTheLastClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := &Address{Local: addr, Remote: addr}
-	if err := port.share.send(to, make(MAD, Size)); !errors.Is(err, ErrClosed) {
+	if err := port.share.way.send(nil, to, make(MAD, Size)); !errors.Is(err, ErrClosed) {
 		t.Errorf("%v, want ErrClosed", err)
 	}
 }

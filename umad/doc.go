@@ -13,9 +13,15 @@
 // error. Where several processes share an address, only connection management finds its process. Any other datagram
 // arrives at one of them; the programs cannot choose which.
 //
-// All Ports of a device have one goroutine together. All functions are safe for concurrent use. Numbers are in host
-// order, addresses are IP addresses, which are the GIDs of RoCE. A datagram has the P_Key of Address.PKeyIndex.
+// QP 1 of an adapter, or of a kernel device such as rxe0, is the kernel's: there the package uses
+// /dev/infiniband/umadN, which is root's. The kernel has requests of connection management itself (EBUSY), knows classes
+// up to 0x2f, and 32 agents of a port. It sends the requests of Call again itself. Answers to Call arrive over IPv6
+// only: the kernel drops those that come over IPv4.
+//
+// All Ports of a device together have one goroutine, on an adapter one for each port. All functions are safe for
+// concurrent use. Numbers are in host order, addresses are IP addresses, which are the GIDs of RoCE. A datagram has the
+// P_Key of Address.PKeyIndex.
 //
 // The sources are IBTA volume 1, chapter 13 and annex A17. The package imports verbs, internal/driver, internal/gsi,
-// internal/secret and internal/wire.
+// internal/kmad, internal/secret and internal/wire.
 package umad

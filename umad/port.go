@@ -1,7 +1,6 @@
 package umad
 
 import (
-	"context"
 	"net/netip"
 	"slices"
 	"sync"
@@ -9,8 +8,6 @@ import (
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
-	"github.com/verbena-rdma/verbena/internal/gsi"
-	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -48,17 +45,8 @@ type share struct {
 	first sync.Once // opens QP 1
 	err   error     // of first
 
-	ctx    *verbs.Context
-	pd     *verbs.PD
-	ch     *verbs.CompChannel
-	recvCQ *verbs.CQ
-	qp     *verbs.QP
-	mr     *verbs.MR
-	buf    []byte
-	sender sender
-
-	stop    context.CancelFunc
-	stopped chan struct{}
+	way     way           // nil if first failed
+	stopped chan struct{} // run of way has returned
 
 	mu sync.Mutex
 	// +checklocks:mu
@@ -66,12 +54,14 @@ type share struct {
 	// +checklocks:mu
 	ended bool
 	// +checklocks:mu
+	cause error // of the end; nil after the last Close
+	// +checklocks:mu
 	last uint32
 	// +checklocks:mu
 	pending map[uint64]question // by transaction ID
 	busy    sync.RWMutex        // read-held while a Handler runs
 
-	received, malformed, unclaimed, spoofed, queueFull atomic.Uint64
+	sent, dropped, received, malformed, unclaimed, spoofed, queueFull atomic.Uint64
 }
 
 // A question is a request that a Call waits for an answer to.
@@ -81,17 +71,12 @@ type question struct {
 	answer chan *Received
 }
 
-func init() { gsi.PD = func(port any) *verbs.PD { return port.(*Port).share.pd } }
-
-// Sizes of QP 1.
-const (
-	recvDepth = 1024
-	recvSize  = wire.GRHLen + wire.MADLen
-)
-
-// Open opens QP 1 of a device (umad_open_port), or shares the open one. The device then uses its UDP port. Errors are
-// those of opening the device and of creating its first QP: EADDRINUSE or EACCES if another program or user has the
-// port. EOPNOTSUPP for devices of provider/hw, whose QP 1 is the kernel's, and of provider/iwarp.
+// Open opens QP 1 of a device (umad_open_port), or shares the open one. Errors are those of opening the device.
+//
+// A software device then uses its UDP port, so there are the errors of creating its first QP too: EADDRINUSE or EACCES if
+// another program or user has the port. That of an adapter is the kernel's, and Open opens /dev/infiniband/umadN of its
+// ports: ENOENT without the module ib_umad or the file, EACCES or EPERM without the right, which root has. EOPNOTSUPP
+// for an iWARP adapter and for InfiniBand, ENOSYS for devices of provider/iwarp.
 func Open(dev *verbs.Device) (*Port, error) {
 	s := shareOf(dev)
 	s.first.Do(func() { s.err = s.begin(dev) }) // another device's Open does not wait for it
@@ -112,7 +97,7 @@ func shareOf(dev *verbs.Device) *share {
 	defer shares.Unlock()
 	key := driver.Of[verbs.DriverDevice](dev)
 	s := shares.open[key]
-	if s == nil {
+	if s == nil || s.lost() {
 		s = &share{dev: key, pending: map[uint64]question{}, stopped: make(chan struct{})}
 		if shares.open == nil {
 			shares.open = map[verbs.DriverDevice]*share{}
@@ -123,15 +108,15 @@ func shareOf(dev *verbs.Device) *share {
 	return s
 }
 
-// begin opens QP 1, which may wait for another process of the host, and starts its goroutine.
-func (s *share) begin(dev *verbs.Device) error {
-	if err := s.open(dev); err != nil {
-		_ = s.close()
+// begin opens QP 1, and starts its goroutine.
+func (s *share) begin(dev *verbs.Device) (err error) {
+	if s.way, err = openWay(s, dev); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	s.stop = stop
-	go s.receive(ctx)
+	go func() {
+		defer close(s.stopped)
+		s.way.run()
+	}()
 	return nil
 }
 
@@ -145,11 +130,13 @@ func (p *Port) Close() error {
 		if p.share.refs--; p.share.refs > 0 {
 			return
 		}
-		delete(shares.open, p.share.dev)
-		p.share.stop()
+		if shares.open[p.share.dev] == p.share {
+			delete(shares.open, p.share.dev)
+		}
+		p.share.way.stop()
 		<-p.share.stopped
-		p.share.end()
-		p.err = p.share.close()
+		p.share.end(nil)
+		p.err = driver.Destroyed(p.share.way.close())
 	})
 	return p.err
 }
@@ -158,106 +145,65 @@ func (p *Port) Close() error {
 func (p *Port) Counters() Counters {
 	s := p.share
 	return Counters{
-		Sent: s.sender.sent.Load(), TxDropped: s.sender.dropped.Load(), Received: s.received.Load(),
+		Sent: s.sent.Load(), TxDropped: s.dropped.Load(), Received: s.received.Load(),
 		Malformed: s.malformed.Load(),
 		Unclaimed: s.unclaimed.Load(), Spoofed: s.spoofed.Load(), QueueFull: s.queueFull.Load(),
 	}
 }
 
-// open creates QP 1 and posts its receives.
-func (s *share) open(dev *verbs.Device) (err error) {
-	if s.ctx, err = dev.Open(); err != nil {
-		return err
-	}
-	if s.pd, err = s.ctx.AllocPD(); err != nil {
-		return err
-	}
-	if s.ch, err = s.ctx.CreateCompChannel(); err != nil {
-		return err
-	}
-	if s.recvCQ, err = s.ctx.CreateCQ(recvDepth, &verbs.CQOptions{Channel: s.ch}); err != nil {
-		return err
-	}
-	if err = s.sender.open(s.ctx, s.pd); err != nil {
-		return err
-	}
-	s.qp, err = gsi.CreateQP(s.pd, &verbs.QPInitAttr{
-		Type: verbs.QPTypeUD, SendCQ: s.sender.cq, RecvCQ: s.recvCQ,
-		Cap: verbs.QPCap{MaxSendWR: sendDepth, MaxRecvWR: recvDepth, MaxSendSGE: 1, MaxRecvSGE: 1,
-			MaxInlineData: wire.MADLen},
-	})
-	if err != nil {
-		return err
-	}
-	s.sender.qp = s.qp
-	s.buf = make([]byte, recvDepth*recvSize)
-	if s.mr, err = s.pd.RegMR(s.buf, verbs.AccessLocalWrite); err != nil {
-		return err
-	}
-	if err = s.qp.Connect(verbs.QPInfo{}, &verbs.ConnectOptions{QKey: QKey}); err != nil {
-		return err
-	}
-	if err = s.recvCQ.ReqNotify(false); err != nil {
-		return err
-	}
-	for i := range recvDepth {
-		if err = s.postRecv(uint64(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// close destroys the objects of open.
-func (s *share) close() error {
-	var first error
-	note := func(err error) {
-		if err = driver.Destroyed(err); err != nil && first == nil {
-			first = err
-		}
-	}
-	if s.qp != nil {
-		note(s.qp.Close())
-	}
-	if s.mr != nil {
-		note(s.mr.Close())
-	}
-	note(s.sender.close())
-	if s.recvCQ != nil {
-		note(s.recvCQ.Close())
-	}
-	if s.ch != nil {
-		note(s.ch.Close())
-	}
-	if s.pd != nil {
-		note(s.pd.Close())
-	}
-	if s.ctx != nil {
-		note(s.ctx.Close())
-	}
-	return first
-}
-
-func (s *share) postRecv(slot uint64) error {
-	return s.qp.PostRecv(verbs.RecvWR{WRID: slot, SGList: []verbs.SGE{s.mr.SGE(int(slot)*recvSize, recvSize)}})
-}
-
-// end closes all agents, and refuses further ones.
-func (s *share) end() {
+// end closes all agents, and refuses further ones, with an error; nil means ErrClosed.
+func (s *share) end(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.ended {
+		s.cause = cause
+	}
 	for _, a := range s.agents {
 		close(a.done)
 	}
 	s.agents, s.ended = nil, true
 }
 
+// lost reports whether the device was removed. The next Open of it makes another share.
+func (s *share) lost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause != nil
+}
+
+// closed returns the error of calls after the end.
+func (s *share) closed() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.whyClosed()
+}
+
+// +checklocks:s.mu
+func (s *share) whyClosed() error {
+	if s.cause != nil {
+		return s.cause
+	}
+	return ErrClosed
+}
+
 // add registers an agent. ErrClosed if QP 1 is closed.
 func (s *share) add(a *Agent) error {
+	if err := s.number(a); err != nil {
+		return err
+	}
+	err := s.way.register(a)
+	if err != nil {
+		_ = s.remove(a)
+	}
+	return err
+}
+
+// number adds an agent to those that dispatch knows.
+func (s *share) number(a *Agent) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended {
-		return ErrClosed
+		return s.whyClosed()
 	}
 	if slices.ContainsFunc(s.agents, a.rivals) {
 		return fail(syscall.EBUSY, "register: class %#x: another agent is registered for the same requests", a.reg.Class)
@@ -273,12 +219,13 @@ func (s *share) remove(a *Agent) error {
 	s.mu.Lock()
 	i := slices.Index(s.agents, a)
 	if i < 0 {
-		s.mu.Unlock()
-		return ErrClosed
+		defer s.mu.Unlock()
+		return s.whyClosed()
 	}
 	s.agents = slices.Delete(slices.Clone(s.agents), i, i+1)
 	close(a.done)
 	s.mu.Unlock()
+	s.way.unregister(a)
 	s.busy.Lock()
 	s.busy.Unlock() //nolint:staticcheck // waits for the Handler
 	return nil

@@ -2,55 +2,9 @@ package umad
 
 import (
 	"bytes"
-	"context"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
-	"github.com/verbena-rdma/verbena/verbs"
 )
-
-// receive is the goroutine of the port: it dispatches datagrams until ctx ends.
-func (s *share) receive(ctx context.Context) {
-	defer close(s.stopped)
-	wcs := make([]verbs.WC, 64)
-	var r Received
-	for {
-		if _, err := s.ch.GetEvent(ctx); err != nil {
-			return
-		}
-		s.recvCQ.AckEvents(1)
-		if err := s.recvCQ.ReqNotify(false); err != nil {
-			return
-		}
-		for {
-			n, err := s.recvCQ.Poll(wcs)
-			if n == 0 || err != nil {
-				break
-			}
-			for i := range wcs[:n] {
-				s.take(&wcs[i], &r)
-			}
-		}
-	}
-}
-
-// take dispatches one datagram and posts its buffer again.
-func (s *share) take(wc *verbs.WC, r *Received) {
-	if wc.Status != verbs.WCSuccess {
-		return // the QP is being destroyed
-	}
-	s.received.Add(1)
-	buf := s.buf[wc.WRID*recvSize:][:min(wc.ByteLen, recvSize)]
-	if grh, mad, ok := split(buf); ok {
-		*r = Received{MAD: mad, From: Address{
-			Local: grh.DstIP(), Remote: grh.SrcIP(), QPN: wc.SrcQP, TClass: grh.TClass(), HopLimit: grh.HopLimit(),
-			FlowLabel: grh.FlowLabel(), PKeyIndex: wc.PKeyIndex,
-		}}
-		s.dispatch(r)
-	} else {
-		s.malformed.Add(1)
-	}
-	_ = s.postRecv(wc.WRID) // fails only if the QP is being destroyed
-}
 
 // split returns the GRH and the MAD of a receive buffer. ok is false if they are invalid.
 func split(buf []byte) (wire.GRH, MAD, bool) {
@@ -107,6 +61,17 @@ func (s *share) answer(r *Received) {
 		s.spoofed.Add(1)
 	default:
 		s.unclaimed.Add(1)
+	}
+}
+
+// unanswered tells the Call of a request that no answer has come.
+func (s *share) unanswered(tid uint64) {
+	s.mu.Lock()
+	q, asked := s.pending[tid]
+	delete(s.pending, tid)
+	s.mu.Unlock()
+	if asked {
+		q.answer <- nil
 	}
 }
 

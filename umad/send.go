@@ -4,7 +4,6 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/gsi"
@@ -17,12 +16,16 @@ const (
 	maxHandles  = 1024
 )
 
+// defaultHopLimit is what 0 stands for.
+const defaultHopLimit = 64
+
 // sender is the send side of QP 1.
 type sender struct {
-	ctx *verbs.Context
-	pd  *verbs.PD
-	cq  *verbs.CQ
-	qp  *verbs.QP
+	share *share
+	ctx   *verbs.Context
+	pd    *verbs.PD
+	cq    *verbs.CQ
+	qp    *verbs.QP
 
 	mu      sync.Mutex
 	closed  bool
@@ -30,12 +33,10 @@ type sender struct {
 	old     []*verbs.AH // possibly in use by sends up to number oldest
 	oldest  uint64
 	posted  uint64
-	sent    atomic.Uint64
-	dropped atomic.Uint64
 }
 
-func (s *sender) open(vctx *verbs.Context, pd *verbs.PD) (err error) {
-	s.ctx, s.pd, s.handles = vctx, pd, map[Address]*verbs.AH{}
+func (s *sender) open(sh *share, vctx *verbs.Context, pd *verbs.PD) (err error) {
+	s.share, s.ctx, s.pd, s.handles = sh, vctx, pd, map[Address]*verbs.AH{}
 	s.cq, err = vctx.CreateCQ(sendDepth, nil)
 	return err
 }
@@ -55,14 +56,14 @@ func (s *sender) close() error {
 // sendAttempts limits the attempts to find room in the send queue, which empties at the rate of the network.
 const sendAttempts = 200
 
-func (s *share) send(to *Address, mad MAD) error {
-	snd := &s.sender
-	snd.mu.Lock()
-	defer snd.mu.Unlock()
-	if snd.closed { // after the agent was found open: a handle made now would keep the PD from being closed
+// send posts a datagram.
+func (s *sender) send(to *Address, mad MAD) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed { // after the agent was found open: a handle made now would keep the PD from being closed
 		return ErrClosed
 	}
-	ah, err := snd.handle(to)
+	ah, err := s.handle(to)
 	if err != nil {
 		return err
 	}
@@ -74,32 +75,28 @@ func (s *share) send(to *Address, mad MAD) error {
 	if wr.RemoteQKey == 0 {
 		wr.RemoteQKey = QKey
 	}
-	wr.WRID = snd.posted
+	wr.WRID = s.posted
 	if wr.WRID%signalEvery == 0 {
 		wr.Flags |= verbs.SendSignaled
-		snd.reap()
+		s.reap()
 	}
 	for range sendAttempts {
-		err = snd.qp.PostSend(wr)
+		err = s.qp.PostSend(wr)
 		if err == nil {
-			snd.posted++
-			snd.sent.Add(1)
+			s.posted++
+			s.share.sent.Add(1)
 			return nil
 		}
 		if !errors.Is(err, verbs.ENOMEM) {
 			return err
 		}
 		wr.Flags |= verbs.SendSignaled
-		snd.reap()
+		s.reap()
 		runtime.Gosched()
 	}
-	snd.dropped.Add(1)
+	s.share.dropped.Add(1)
 	return fail(syscall.ENOBUFS, "send: the send queue of QP 1 stays full")
 }
-
-// flush waits until the posted datagrams are sent. The query of a QP of package soft has processed what was posted
-// before when it returns; an adapter needs no help.
-func (s *sender) flush() { _, _, _ = s.qp.Query(verbs.QPAttrState) }
 
 // reap polls completions.
 func (s *sender) reap() {
@@ -116,13 +113,13 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	if ah := s.handles[key]; ah != nil {
 		return ah, nil
 	}
-	local, err := s.local(to)
+	local, err := localEntry(s.ctx, to)
 	if err != nil {
 		return nil, err
 	}
 	hops := to.HopLimit
 	if hops == 0 {
-		hops = 64
+		hops = defaultHopLimit
 	}
 	ah, err := s.pd.CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: local.Port, GRH: verbs.GlobalRoute{
 		DGID: verbs.GIDFromAddr(to.Remote), SGIDIndex: local.Index, HopLimit: hops, TrafficClass: to.TClass,
@@ -137,25 +134,6 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	gsi.SetPKeyIndex(ah, to.PKeyIndex)
 	s.handles[key] = ah
 	return ah, nil
-}
-
-// local returns the GID table entry of a local address: the last one, since the first may be the default GID.
-func (s *sender) local(to *Address) (found verbs.GIDEntry, err error) {
-	table, err := s.ctx.QueryGIDTable()
-	if err != nil {
-		return found, err
-	}
-	gid := verbs.GIDFromAddr(to.Local)
-	for _, e := range table {
-		if e.GID == gid {
-			found = e
-		}
-	}
-	if found.Port == 0 {
-		return found, fail(syscall.EADDRNOTAVAIL, "send: local address %v: must be an address of %s", to.Local,
-			s.ctx.Device().Name())
-	}
-	return found, nil
 }
 
 // retire removes all handles. They are closed when the sends that may use them have completed.

@@ -4,9 +4,11 @@ package hw
 
 import (
 	"bytes"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -234,6 +236,9 @@ type ah struct {
 
 // CreateAH makes an address handle.
 func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.DriverHandle, error) {
+	if err := checkGIDIndex(&attr); err != nil {
+		return nil, err
+	}
 	a := new(cAHAttr)
 	a.set(&attr)
 	ptr, err := p.ctx.lib.object(p.ctx.lib.createAH, p.ptr, uintptr(unsafe.Pointer(a)))
@@ -246,6 +251,15 @@ func (p *pd) CreateAH(attr verbs.AHAttr) (verbs.DriverHandle, error) {
 // Destroy frees the address handle.
 func (a *ah) Destroy() error {
 	return explain(a.lib.status(a.lib.destroyAH, a.ptr), "an address handle")
+}
+
+// checkGIDIndex refuses a GID index that struct ibv_global_route has no room for. The tables of some adapters are longer.
+func checkGIDIndex(v *verbs.AHAttr) error {
+	if v.IsGlobal && (v.GRH.SGIDIndex < 0 || v.GRH.SGIDIndex > math.MaxUint8) {
+		return fail(syscall.EINVAL, "SGID index %d: must be 0 to 255 on an adapter, as libibverbs has 8 bits for it",
+			v.GRH.SGIDIndex)
+	}
+	return nil
 }
 
 func (a *cAHAttr) set(v *verbs.AHAttr) {

@@ -186,10 +186,8 @@ func zero(b []byte) bool { return len(bytes.Trim(b, "\x00")) == 0 }
 // Info returns the name and the identity of the device.
 func (d *device) Info() verbs.DriverInfo { return d.info }
 
-// KernelManaged says why umad does not have the device, and rdmacm has it by the kernel's connection manager.
-func (d *device) KernelManaged() string {
-	return "QP 1 of this device is the kernel's, whose /dev/infiniband/umad package umad does not use"
-}
+// KernelManaged says why umad and rdmacm use the device by the kernel.
+func (d *device) KernelManaged() string { return "QP 1 of this device is the kernel's" }
 
 // Open makes a context.
 func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {

@@ -160,6 +160,16 @@ func (q *qp) QPN() uint32 { return q.num }
 
 // Modify changes attributes and state.
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	if mask&verbs.QPAttrAV != 0 {
+		if err := checkGIDIndex(&attr.AHAttr); err != nil {
+			return err
+		}
+	}
+	if mask&verbs.QPAttrAltPath != 0 {
+		if err := checkGIDIndex(&attr.AltAHAttr); err != nil {
+			return err
+		}
+	}
 	a := new(cQPAttr)
 	a.set(attr)
 	q.mu.Lock()
