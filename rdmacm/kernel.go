@@ -23,7 +23,7 @@ type kernelChannel interface {
 	Next() (*ucma.Event, error)
 	Create(uid uint64, portSpace uint16, qpType verbs.QPType) (uint32, error)
 	Destroy(id uint32) error
-	SetOption(id uint32, name int, value []byte) error
+	SetOption(id uint32, level, name int, value []byte) error
 	Bind(id uint32, a netip.AddrPort, scope uint32) error
 	Resolve(id uint32, from, to netip.AddrPort, scope, timeoutMS uint32) error
 	ResolveRoute(id, timeoutMS uint32) error
@@ -150,7 +150,7 @@ func (id *ID) setKernelOptions() error {
 		{id.ackTimeoutSet, ucma.OptionAckTimeout, []byte{id.ackTimeout}},
 	} {
 		if o.on {
-			errs = append(errs, id.byKernel.SetOption(id.kernelID, o.name, o.value))
+			errs = append(errs, id.byKernel.SetOption(id.kernelID, ucma.LevelID, o.name, o.value))
 		}
 	}
 	return errors.Join(errs...)
@@ -239,13 +239,40 @@ func (id *ID) resolveByKernel(timeout time.Duration) error {
 // +checklocks:id.mu
 func (id *ID) routeByKernel(op string, timeout time.Duration) error {
 	if id.pathMTU != 0 {
-		return id.fail(op, verbs.EOPNOTSUPP,
-			"path MTU %v is set: the kernel chooses that of an adapter's connections", id.pathMTU)
+		return id.ownPathToKernel(op)
 	}
 	if err := id.byKernel.ResolveRoute(id.kernelID, milliseconds(timeout)); err != nil {
 		return id.because(op, err)
 	}
 	id.state = stRouteQuery
+	return nil
+}
+
+// ownPathToKernel gives the kernel a path with the MTU that the program has fixed, instead of the one that it would
+// find.
+//
+// +checklocks:id.mu
+func (id *ID) ownPathToKernel(op string) error {
+	if id.dev.iwarp {
+		return id.fail(op, verbs.EOPNOTSUPP, "path MTU %v is set: connections of an iWARP adapter have none", id.pathMTU)
+	}
+	mtu, err := id.routeMTU(op)
+	if err != nil {
+		id.push(&Event{Type: EventRouteError, Status: -int(errnoOf(err)), cause: err})
+		return nil
+	}
+	p := id.makePath(mtu)
+	return id.pathToKernel(op, p.data())
+}
+
+// pathToKernel gives the kernel a struct ibv_path_data. The kernel reports EventRouteResolved.
+//
+// +checklocks:id.mu
+func (id *ID) pathToKernel(op string, data []byte) error {
+	if err := id.byKernel.SetOption(id.kernelID, ucma.LevelIB, ucma.OptionPath, data); err != nil {
+		return id.because(op, err)
+	}
+	id.path, id.state = parsePath(data[8:]), stRouteQuery
 	return nil
 }
 

@@ -178,8 +178,6 @@ func TestKernelDoesNotRoute(t *testing.T) {
 		if ev := w.next(EventRouteError); ev.Status != -int(syscall.ETIMEDOUT) || len(id.Route().PathRec) != 0 {
 			t.Errorf("status %d, %v", ev.Status, id.Route())
 		}
-		w.ok(id.SetPathMTU(verbs.MTU1024))
-		w.errno(id.ResolveRoute(w.Context(), time.Second), syscall.EOPNOTSUPP)
 		w.ok(id.Close())
 
 		gids := w.id(PSTCP)
@@ -188,6 +186,40 @@ func TestKernelDoesNotRoute(t *testing.T) {
 			t.Errorf("GIDs as addresses: status %d", ev.Status)
 		}
 		w.ok(gids.Close())
+	})
+}
+
+// A fixed path MTU, and a path that the program gives, become a path of the kernel's ID instead of a resolved one.
+func TestKernelTakesAPath(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		id := w.resolvedBy(PSTCP)
+		w.ok(id.SetPathMTU(verbs.MTU512))
+		w.refuse(syscall.ENODEV, "path")
+		w.errno(id.ResolveRoute(w.Context(), time.Second), syscall.ENODEV)
+		w.refuse(0, "path")
+		w.calls = nil
+		w.ok(id.ResolveRoute(w.Context(), time.Second))
+		w.mu.Lock()
+		path := id.makePath(verbs.MTU512)
+		w.mu.Unlock()
+		w.called(fmt.Sprintf("path %d 1 1 %x", id.kernelID, path.data()))
+		w.none() // before the kernel's event
+		w.tellID(id, EventRouteResolved, 0)
+		w.next(EventRouteResolved)
+		if r := id.Route(); len(r.PathRec) != 1 || r.PathRec[0] != path || path.MTU != verbs.MTU512 {
+			t.Errorf("the route is %+v, want %+v", r, path)
+		}
+		w.ok(id.Close())
+
+		id = w.resolvedBy(PSTCP)
+		path.TrafficClass, path.MTU, path.SL = 0x60, verbs.MTU256, 3
+		w.ok(id.SetOption(OptionIB, OptionIBPath, path.data()))
+		w.tellID(id, EventRouteResolved, 0)
+		w.next(EventRouteResolved)
+		if r := id.Route(); len(r.PathRec) != 1 || r.PathRec[0] != path {
+			t.Errorf("the route is %+v, want %+v", r, path)
+		}
+		w.ok(id.Close())
 	})
 }
 

@@ -167,8 +167,11 @@ func (id *ID) onKernelRoute(out *Event) {
 	}
 	id.state = stAddrResolved
 	if out.Type == EventRouteResolved {
-		mtu, _ := id.dev.mtu(id.sgid.port)
-		id.path, id.haveRoute, id.state = id.makePath(mtu), true, stRouteResolved
+		if id.pathMTU == 0 { // otherwise the path is pathToKernel's
+			mtu, _ := id.dev.mtu(id.sgid.port)
+			id.path = id.makePath(mtu)
+		}
+		id.haveRoute, id.state = true, stRouteResolved
 	}
 	id.push(out)
 }
@@ -248,7 +251,7 @@ func (id *ID) onKernelRequest(ev *ucma.Event) bool {
 		return false
 	}
 	at, err := id.byKernel.Query(ev.ID)
-	if err != nil {
+	if err != nil || id.asksForMore(ev.ID) {
 		return false
 	}
 	child := id.newChild()
@@ -266,6 +269,18 @@ func (id *ID) onKernelRequest(ev *ucma.Event) bool {
 		child.destroyAll() // and the kernel's ID with it
 	}
 	return true
+}
+
+// asksForMore reports whether a request asks for a larger path MTU than the program permits. The kernel refuses it then
+// with reason 28, as programs can give no other.
+//
+// +checklocks:id.mu
+func (id *ID) asksForMore(request uint32) bool {
+	if id.pathMTU == 0 || id.qpType == verbs.QPTypeUD {
+		return false
+	}
+	a, mask, err := id.byKernel.InitQPAttr(request, verbs.QPSRTR)
+	return err == nil && mask&verbs.QPAttrPathMTU != 0 && a.PathMTU > id.pathMTU
 }
 
 // takeKernelRequest takes addresses and parameters from a request. nil if its device has gone, or the channel.

@@ -97,7 +97,10 @@ func (k *fakeKernel) Destroy(id uint32) error {
 	return k.note("destroy", "%d", id)
 }
 
-func (k *fakeKernel) SetOption(id uint32, name int, value []byte) error {
+func (k *fakeKernel) SetOption(id uint32, level, name int, value []byte) error {
+	if level != ucma.LevelID {
+		return k.note("path", "%d %d %d %x", id, level, name, value)
+	}
 	return k.note("option", "%d %d %v", id, name, value)
 }
 

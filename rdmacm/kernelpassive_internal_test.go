@@ -404,3 +404,26 @@ func TestKernelGetRequest(t *testing.T) {
 		w.ok(l.Close())
 	})
 }
+
+// A listener with a fixed path MTU refuses requests that ask for more: the kernel's ID is destroyed.
+func TestKernelListensForAPathMTU(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		for _, limit := range []verbs.MTU{verbs.MTU512, verbs.MTU1024} { // requests ask for 1024
+			l := w.id(PSTCP)
+			w.ok(l.BindAddr(anyKernelPort))
+			w.ok(l.SetPathMTU(limit))
+			w.ok(l.Listen(1))
+			n := w.request(l)
+			if limit == verbs.MTU1024 {
+				w.ok(w.next(EventConnectRequest).ID.Close())
+			}
+			w.none()
+			w.mu.Lock()
+			if w.ids[n] {
+				t.Errorf("limit %v: the request is left", limit)
+			}
+			w.mu.Unlock()
+			w.ok(l.Close())
+		}
+	})
+}

@@ -161,7 +161,8 @@ func (id *ID) SetKeepAlive(idle time.Duration) error {
 // connects, its requests ask for mtu and no less; of an ID that will listen, requests that ask for more are refused
 // with reason 26 and mtu. Without it requests ask for what the port and the system's route allow, and again with less
 // if the peer refuses that. EINVAL for an unknown MTU, and after ResolveRoute or Listen. ResolveRoute fails with EINVAL
-// if mtu is larger than the port's active MTU, and with EOPNOTSUPP on an adapter, whose connections the kernel makes.
+// if mtu is larger than the port's active MTU, and with EOPNOTSUPP on an iWARP adapter. The kernel, which makes the
+// connections of adapters, gives reason 28 in place of 26 and mtu.
 func (id *ID) SetPathMTU(mtu verbs.MTU) error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
@@ -200,8 +201,12 @@ func (id *ID) setPath(op string, value []byte) error {
 	for ; len(value) > 0; value = value[pathDataLen:] {
 		if binary.NativeEndian.Uint32(value) == pathBoth {
 			p := parsePath(value[8:pathDataLen])
-			if !id.dev.hasPKey(id.sgid.port, p.PKey) {
+			switch {
+			case !id.dev.hasPKey(id.sgid.port, p.PKey):
 				return id.fail(op, syscall.EINVAL, "P_Key %#x: must be in the table of %v", p.PKey, id.dev.vdev)
+			case id.dev.kernel:
+				id.pathMTU = p.MTU
+				return id.pathToKernel(op, value[:pathDataLen])
 			}
 			id.path, id.haveRoute, id.state = p, true, stRouteResolved
 			id.pathMTU = id.path.MTU
@@ -212,6 +217,27 @@ func (id *ID) setPath(op string, value []byte) error {
 	}
 	return id.fail(op, syscall.EINVAL,
 		"no path record with the flags GMP, PRIMARY, OUTBOUND and INBOUND_REVERSE (%#x): one must have them", pathBoth)
+}
+
+// data is a struct ibv_path_data with the path, for both directions.
+func (p *PathRec) data() []byte {
+	const exactly = 2 << 6 // the selector before MTU, rate and life time
+	be, b := binary.BigEndian, make([]byte, pathDataLen)
+	binary.NativeEndian.PutUint32(b, pathBoth)
+	r := b[pathDataLen-pathRecordLen:]
+	copy(r[8:], p.DGID[:])
+	copy(r[24:], p.SGID[:])
+	be.PutUint16(r[40:], p.DLID)
+	be.PutUint16(r[42:], p.SLID)
+	be.PutUint32(r[44:], p.FlowLabel<<8|uint32(p.HopLimit))
+	r[48], r[49] = p.TrafficClass, p.NumbPath&0x7F
+	if p.Reversible {
+		r[49] |= 0x80
+	}
+	be.PutUint16(r[50:], p.PKey)
+	r[53], r[54], r[55] = p.SL&0xF, exactly|uint8(p.MTU)&0x3F, exactly|p.Rate&0x3F
+	r[56], r[57] = exactly|p.PacketLifeTime&0x3F, p.Preference
+	return b
 }
 
 // parsePath reads a struct ibv_path_record of 64 bytes.

@@ -230,10 +230,19 @@ func placeOf(b []byte) Place {
 	}
 }
 
-// Options of level 0 (RDMA_OPTION_ID).
+// Levels of options (RDMA_OPTION_*).
+const (
+	LevelID = 0
+	LevelIB = 1
+)
+
+// Options of LevelID.
 const (
 	OptionTOS        = 0 // 1 byte
 	OptionReuseAddr  = 1 // 4 bytes
 	OptionAFOnly     = 2 // 4 bytes
 	OptionAckTimeout = 3 // 1 byte
 )
+
+// OptionPath is the option of LevelIB: a path instead of ResolveRoute, 72 bytes. EventRouteResolved follows.
+const OptionPath = 1

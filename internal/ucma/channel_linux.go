@@ -256,15 +256,16 @@ func (c *Channel) Leave(group uint32) error {
 	return c.ask(b, make([]byte, 4))
 }
 
-// SetOption sets an option of level 0.
-func (c *Channel) SetOption(id uint32, name int, value []byte) error {
+// SetOption sets an option.
+func (c *Channel) SetOption(id uint32, level, name int, value []byte) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()
 	pin.Pin(&value[0])
 	b := newCommand(cmdSetOption, 24)
 	ne.PutUint64(b.body(), uint64(uintptr(unsafe.Pointer(&value[0]))))
 	ne.PutUint32(b.body()[8:], id)
-	ne.PutUint32(b.body()[16:], uint32(name)) // the level before it is 0
+	ne.PutUint32(b.body()[12:], uint32(level))
+	ne.PutUint32(b.body()[16:], uint32(name))
 	ne.PutUint32(b.body()[20:], uint32(len(value)))
 	return c.do(b)
 }

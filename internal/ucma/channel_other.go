@@ -76,4 +76,4 @@ func (*Channel) Join(uint32, uint64, netip.AddrPort, uint32, uint16) (uint32, er
 func (*Channel) Leave(uint32) error { return errSystem }
 
 // SetOption returns EOPNOTSUPP.
-func (*Channel) SetOption(uint32, int, []byte) error { return errSystem }
+func (*Channel) SetOption(uint32, int, int, []byte) error { return errSystem }

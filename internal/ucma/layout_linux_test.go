@@ -27,7 +27,10 @@ func TestLayout(t *testing.T) {
 		"sizeof(struct rdma_ucm_accept)": 8 + paramLen + 16, "offsetof(struct rdma_ucm_accept, id)": 8 + paramLen,
 		"sizeof(struct rdma_ucm_reject)": 8 + MaxPrivate, "offsetof(struct rdma_ucm_join_mcast, addr)": 24,
 		"sizeof(struct rdma_ucm_join_mcast)": 24 + sockaddrLen, "sizeof(struct rdma_ucm_set_option)": 24,
-		"offsetof(struct rdma_ucm_set_option, optname)": 16, "RDMA_USER_CM_CMD_JOIN_MCAST": cmdJoinMcast,
+		"offsetof(struct rdma_ucm_set_option, level)": 12, "offsetof(struct rdma_ucm_set_option, optname)": 16,
+		"RDMA_OPTION_IB": LevelIB, "RDMA_OPTION_IB_PATH": OptionPath,
+		"sizeof(struct ib_path_rec_data)": 72,
+		"RDMA_USER_CM_CMD_JOIN_MCAST":     cmdJoinMcast,
 	}
 	var src strings.Builder
 	src.WriteString("#include <stddef.h>\n#include <netinet/in.h>\n#include <rdma/rdma_user_cm.h>\n")

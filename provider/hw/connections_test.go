@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -177,6 +178,66 @@ func connects(t *testing.T, a netip.Addr, shared bool) {
 	c.ok(s.Close())
 	c.ok(c.Close())
 	c.ok(l.Close())
+}
+
+// TestPathMTU connects with a path MTU that the client fixes, and is refused by a listener that fixes a smaller one.
+func TestPathMTU(t *testing.T) {
+	for _, a := range deviceAddrs(t) {
+		for _, limit := range []verbs.MTU{verbs.MTU256, verbs.MTU512, 0} {
+			t.Run(fmt.Sprint(a, " ", limit), func(t *testing.T) { connectsWithMTU(t, a, limit) })
+		}
+	}
+}
+
+// connectsWithMTU connects with 512 to a listener with a limit; 0 means none.
+func connectsWithMTU(t *testing.T, a netip.Addr, limit verbs.MTU) {
+	l := newParty(t)
+	defer l.Close()
+	l.ok(l.BindAddr(netip.AddrPortFrom(a, 0)))
+	if limit != 0 {
+		l.ok(l.SetPathMTU(limit))
+	}
+	l.ok(l.Listen(4))
+	c := newParty(t)
+	defer c.Close()
+	bg := context.Background()
+	c.ok(c.ResolveAddr(bg, netip.AddrPort{}, l.LocalAddr(), eventLimit))
+	c.next(rdmacm.EventAddrResolved)
+	c.ok(c.SetPathMTU(verbs.MTU512))
+	err := c.ResolveRoute(bg, eventLimit)
+	if c.Verbs().Device().TransportType() == verbs.TransportIWARP {
+		if !errors.Is(err, unix.EOPNOTSUPP) {
+			t.Errorf("%v, want EOPNOTSUPP", err)
+		}
+		return
+	}
+	c.ok(err)
+	c.next(rdmacm.EventRouteResolved)
+	got := make([]byte, 64)
+	c.ok(c.CreateQP(nil, sizes()))
+	defer c.DestroyQP()
+	mr := must(c.RegMsgs(got))(t)
+	c.ok(c.PostRecv(7, got, mr))
+	c.ok(c.Connect(bg, nil))
+	if limit == verbs.MTU256 {
+		if ev := c.next(rdmacm.EventRejected); ev.Status != 28 {
+			t.Errorf("reason %d, want 28", ev.Status)
+		}
+		return
+	}
+	s := &party{l.next(rdmacm.EventConnectRequest).ID, l.ch, t}
+	defer s.Close()
+	s.ok(s.CreateQP(nil, sizes()))
+	defer s.DestroyQP()
+	s.ok(s.Accept(bg, nil))
+	c.next(rdmacm.EventEstablished)
+	s.next(rdmacm.EventEstablished)
+	for _, id := range []*rdmacm.ID{c.ID, s.ID} {
+		if attr, _, err := id.QP().Query(0); err != nil || attr.PathMTU != verbs.MTU512 {
+			t.Errorf("path MTU %v, %v", attr.PathMTU, err)
+		}
+	}
+	talk(t, s.ID, c.ID, got)
 }
 
 // TestOwnQP has a client connect with a QP that is not the ID's, and move it by itself. On iWARP the kernel moves QPs,
