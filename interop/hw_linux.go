@@ -49,7 +49,7 @@ func hwCases() []testCase {
 		list = append(list, testCase{name: "hw/guest/" + tool, timeout: 3 * time.Minute, oneWay: true,
 			run: func(env *caseEnv, _, guest *place) error { return hwAndC(env, guest, tool) }})
 	}
-	return append(list, hwOwnCases()...)
+	return append(append(list, madCases()...), hwOwnCases()...)
 }
 
 // hwConnections are the cases of connection management and rsockets that run on the guest's devices too.
@@ -142,6 +142,7 @@ func (l *lab) withHW(p *place) (*place, error) {
 	}
 	for name, args := range map[string][]string{
 		"verbena": {"build", "-tags", "hw", "./cmd/verbena"}, "peer": {"build", "-tags", "hw", "./interop/peer"},
+		"mad":     {"build", "-tags", "hw", "./interop/mad"},
 		"hw.test": {"test", "-c", "./provider/hw"}, "auto.test": {"test", "-c", "./provider/auto"},
 	} {
 		file := filepath.Join(l.bin, "hw-"+name)

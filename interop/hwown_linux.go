@@ -14,10 +14,11 @@ import (
 // or device goes away.
 func hwOwnCases() []testCase {
 	const device = "RoundsLeakNothing|TestMemory|NoAllocation|Inline"
-	const connections = "TestConnections|OwnQP|Backlog"
+	const datagrams = "MAD(Calls|Errors|OverIPv4|Agents|Rights)"
+	const connections = "TestConnections|OwnQP|Backlog|PathMTU"
 	list := []testCase{
-		{name: "hw/guest/tests/rxe0", run: hwTests("hw.test", "rxe0", "", device+"|"+connections)},
-		{name: "hw/guest/tests/siw0", run: hwTests("hw.test", "siw0", "", connections)},
+		{name: "hw/guest/tests/rxe0", run: hwTests("hw.test", "rxe0", "", device+"|"+connections+"|"+datagrams)},
+		{name: "hw/guest/tests/siw0", run: hwTests("hw.test", "siw0", "", connections+"|MADRights")},
 		{name: "hw/guest/tests/auto/rxe0", run: hwTests("auto.test", "rxe0", roceNet+"2", ".")},
 		{name: "hw/guest/tests/auto/siw0", run: hwTests("auto.test", "siw0", iwarpNet+"2", ".")},
 	}
@@ -27,7 +28,8 @@ func hwOwnCases() []testCase {
 				run: func(env *caseEnv, _, p *place) error { return hwKilled(env, p, net, victim) }})
 		}
 	}
-	list = append(list, testCase{name: "hw/guest/removed", run: hwRemoved})
+	list = append(list, testCase{name: "hw/guest/removed", run: hwRemoved},
+		testCase{name: "hw/guest/umad/removed", run: hwMADRemoved}, testCase{name: "hw/guest/umad/rights", run: hwMADRights})
 	for i := range list {
 		list[i].timeout, list[i].oneWay = 10*time.Minute, true
 	}
@@ -38,21 +40,32 @@ func hwOwnCases() []testCase {
 // hwTests runs tests of a provider on the guest's device.
 func hwTests(program, device, peer, tests string) func(*caseEnv, *place, *place) error {
 	return func(env *caseEnv, _, p *place) error {
-		guest, err := env.lab.withHW(p)
-		if err != nil {
-			return err
-		}
-		out, err := runCmd(guest.sh(fmt.Sprintf("env VERBENA_TEST_DEVICE=%s VERBENA_TEST_PEER=%s ROUNDS=50 "+hwFolder+
-			"%s -test.v -test.run '%s'", device, peer, program, tests), env.left()), env.left())
-		env.log("tests", out)
-		switch {
-		case err != nil:
-			return fmt.Errorf("%w\n%s", err, proc.Tail(out, 20))
-		case strings.Contains(out, "--- SKIP"), !strings.Contains(out, "--- PASS"):
-			return fmt.Errorf("a test was skipped\n%s", out)
-		}
-		return nil
+		return hwRun(env, p, fmt.Sprintf("env VERBENA_TEST_DEVICE=%s VERBENA_TEST_PEER=%s ROUNDS=50 "+hwFolder+
+			"%s -test.v -test.run '%s'", device, peer, program, tests))
 	}
+}
+
+// hwTestsAs runs tests of provider/hw by a command, which has the program and its arguments appended.
+func hwTestsAs(env *caseEnv, p *place, by, device, tests string) error {
+	return hwRun(env, p, fmt.Sprintf("env VERBENA_TEST_DEVICE=%s %s %shw.test -test.v -test.timeout 2m -test.run '%s'",
+		device, by, hwFolder, tests))
+}
+
+// hwRun runs a command with tests in the guest. None may be skipped.
+func hwRun(env *caseEnv, p *place, line string) error {
+	guest, err := env.lab.withHW(p)
+	if err != nil {
+		return err
+	}
+	out, err := runCmd(guest.sh(line, env.left()), env.left())
+	env.log("tests", out)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w\n%s", err, proc.Tail(out, 20))
+	case strings.Contains(out, "--- SKIP"), !strings.Contains(out, "--- PASS"):
+		return fmt.Errorf("a test was skipped\n%s", out)
+	}
+	return nil
 }
 
 // hwPair starts rping without end at an address of the guest, and returns both ends when they are connected.
@@ -135,6 +148,26 @@ func hwRemoved(env *caseEnv, _, p *place) error {
 		}
 	}
 	return nil
+}
+
+// hwMADRemoved deletes a device of the guest while a program waits for management datagrams.
+func hwMADRemoved(env *caseEnv, _, p *place) error {
+	const without = "rdma link delete rxe7"
+	defer env.lab.guest(p.id, without+"; ip link del dummy7")
+	if _, err := env.lab.guest(p.id, "ip link add dummy7 type dummy && ip addr add 198.18.7.1/24 dev dummy7 && "+
+		"ip link set dummy7 up mtu 1500 && rdma link add rxe7 type rxe netdev dummy7"); err != nil {
+		return err
+	}
+	return hwTestsAs(env, p, "env VERBENA_TEST_REMOVE='"+without+"'", "rxe7", "MADRemoval")
+}
+
+// hwMADRights opens QP 1 as another user than root.
+func hwMADRights(env *caseEnv, _, p *place) error {
+	if _, err := env.lab.guest(p.id, "chmod 755 /tmp "+hwFolder); err != nil {
+		return err
+	}
+	const user = `python3 -c "import os, sys; os.setgid(65534); os.setuid(65534); os.execvp(sys.argv[1], sys.argv[1:])"`
+	return hwTestsAs(env, p, user, "rxe0", "MADRights")
 }
 
 // endsSaying expects a program to end within 20 s, and its output to match.

@@ -271,8 +271,8 @@ func (k *kernel) ask(ctx context.Context, a *Agent, to *Address, request MAD, r 
 	}
 }
 
-// errIPv4 is ErrTimeout with a reason. To find the request of an answer the kernel compares the local GID with bytes of the
-// packet where IPv4 has others.
+// errIPv4 is ErrTimeout with a reason. To find the request of an answer the kernel compares the local GID with bytes of
+// the packet where IPv4 has others.
 var errIPv4 = fmt.Errorf("%w: the kernel passes no answer on that comes over IPv4: use IPv6 addresses", ErrTimeout)
 
 // transmit completes the header and sends a datagram.

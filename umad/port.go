@@ -73,9 +73,9 @@ type question struct {
 
 // Open opens QP 1 of a device (umad_open_port), or shares the open one. Errors are those of opening the device.
 //
-// A software device then uses its UDP port, so there are the errors of creating its first QP too: EADDRINUSE or EACCES if
-// another program or user has the port. That of an adapter is the kernel's, and Open opens /dev/infiniband/umadN of its
-// ports: ENOENT without the module ib_umad or the file, EACCES or EPERM without the right, which root has. EOPNOTSUPP
+// A software device then uses its UDP port, so there are the errors of creating its first QP too: EADDRINUSE or EACCES
+// if another program or user has the port. QP 1 of an adapter is the kernel's, and Open opens /dev/infiniband/umadN of
+// its ports: ENOENT without the module ib_umad or the file, EACCES or EPERM without the right, which root has. EOPNOTSUPP
 // for an iWARP adapter and for InfiniBand, ENOSYS for devices of provider/iwarp.
 func Open(dev *verbs.Device) (*Port, error) {
 	s := shareOf(dev)

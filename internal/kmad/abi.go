@@ -27,7 +27,7 @@ var (
 // Header is struct ib_user_mad_hdr without the fields that InfiniBand alone has: where a datagram goes or comes from.
 type Header struct {
 	Agent              uint32        // the kernel's number of it
-	Status             syscall.Errno // of a datagram that is read: ETIMEDOUT of a request without an answer, which comes back
+	Status             syscall.Errno // of what is read: ETIMEDOUT of a request without an answer, which comes back
 	TimeoutMS, Retries uint32        // of a request: without a time-out no answer is passed on
 	QPN, QKey          uint32
 	GRH                bool // always on RoCE

@@ -25,8 +25,8 @@ type Port struct {
 	buf  [headerLen + Size]byte // of Next
 }
 
-// Open opens a port of a device. ENOENT without the module ib_umad or the file, EACCES or EPERM without the right, ENXIO
-// if the device is removed, EPROTO for another version of the interface.
+// Open opens a port of a device. ENOENT without the module ib_umad or the file, EACCES or EPERM without the right,
+// ENXIO if the device is removed, EPROTO for another version of the interface.
 func Open(device string, port uint8) (*Port, error) {
 	name, err := find(device, port)
 	if err != nil {

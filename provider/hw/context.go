@@ -253,7 +253,7 @@ func (a *ah) Destroy() error {
 	return explain(a.lib.status(a.lib.destroyAH, a.ptr), "an address handle")
 }
 
-// checkGIDIndex refuses a GID index that struct ibv_global_route has no room for. The tables of some adapters are longer.
+// checkGIDIndex refuses a GID index that struct ibv_global_route has no room for. Some adapters have longer tables.
 func checkGIDIndex(v *verbs.AHAttr) error {
 	if v.IsGlobal && (v.GRH.SGIDIndex < 0 || v.GRH.SGIDIndex > math.MaxUint8) {
 		return fail(syscall.EINVAL, "SGID index %d: must be 0 to 255 on an adapter, as libibverbs has 8 bits for it",

@@ -159,8 +159,7 @@ func TestMADErrors(t *testing.T) {
 	}
 }
 
-// TestMADOverIPv4 sends requests over IPv4: they arrive, and so does an answer of another kind than that of Call, but the
-// kernel does not pass answers on.
+// TestMADOverIPv4 sends requests over IPv4: they arrive, but the kernel does not pass answers on.
 func TestMADOverIPv4(t *testing.T) {
 	p, _ := madPort(t)
 	addrs := deviceAddrs(t)
@@ -170,9 +169,8 @@ func TestMADOverIPv4(t *testing.T) {
 	}
 	addr := addrs[i]
 	got := make(chan umad.Address, 10)
-	server := must(p.Register(umad.Registration{Class: 9, Methods: []uint8{umad.MethodGet}, Handler: func(r *umad.Received) {
-		got <- r.From
-	}}))(t)
+	handler := func(r *umad.Received) { got <- r.From }
+	server := must(p.Register(umad.Registration{Class: 9, Methods: []uint8{umad.MethodGet}, Handler: handler}))(t)
 	defer server.Close()
 	asks := must(p.Register(umad.Registration{}))(t)
 	defer asks.Close()

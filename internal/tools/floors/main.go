@@ -36,7 +36,9 @@ var building = []floor{
 	{"streams, datagrams", []string{"rsocket/internal/sock"}},
 	{"connection manager", []string{"rdmacm", "provider/auto", "provider/iwarp"}},
 	{"datagrams, providers", []string{"umad", "provider/soft", "provider/hw"}},
-	{"accessors of verbs", []string{"internal/driver", "internal/gsi", "internal/iwtcp", "internal/kmad", "internal/ucma"}},
+	{"accessors of verbs", []string{
+		"internal/driver", "internal/gsi", "internal/iwtcp", "internal/kmad", "internal/ucma",
+	}},
 	{"verbs, engine", []string{"verbs", "internal/engine", "internal/raw", "internal/iwarp"}},
 	{"state machines", []string{"internal/cm", "internal/transport"}},
 	{"links", []string{

@@ -1,0 +1,5 @@
+//go:build hw
+
+package main
+
+import _ "github.com/verbena-rdma/verbena/provider/hw"
