@@ -15,8 +15,8 @@
 //
 // QP 1 of an adapter, or of a kernel device such as rxe0, is the kernel's: there the package uses
 // /dev/infiniband/umadN, which is root's. The kernel takes requests of connection management itself (EBUSY). It permits
-// 32 agents of a port; those without a class version count twice. It sends the requests of Call again itself. Answers to
-// Call arrive over IPv6 only: the kernel drops those that come over IPv4.
+// 32 agents of a port; those without a class version count twice. It sends the requests of Call again itself. Answers
+// to Call arrive over IPv6 only: the kernel drops those that come over IPv4.
 //
 // All Ports of a device together have one goroutine, on an adapter one for each port. All functions are safe for
 // concurrent use. Numbers are in host order, addresses are IP addresses, which are the GIDs of RoCE. A datagram has the

@@ -75,8 +75,8 @@ type question struct {
 //
 // A software device then uses its UDP port, so there are the errors of creating its first QP too: EADDRINUSE or EACCES
 // if another program or user has the port. QP 1 of an adapter is the kernel's, and Open opens /dev/infiniband/umadN of
-// its ports: ENOENT without the module ib_umad or the file, EACCES or EPERM without the right, which root has. EOPNOTSUPP
-// for an iWARP adapter and for InfiniBand, ENOSYS for devices of provider/iwarp.
+// its ports: ENOENT without the module ib_umad or the file, EACCES or EPERM without the right, which root has.
+// EOPNOTSUPP for an iWARP adapter and for InfiniBand, ENOSYS for devices of provider/iwarp.
 func Open(dev *verbs.Device) (*Port, error) {
 	s := shareOf(dev)
 	s.first.Do(func() { s.err = s.begin(dev) }) // another device's Open does not wait for it
