@@ -131,6 +131,7 @@ func (b *background) loop() {
 		case b.mem.lingers(now) && b.linger.More(now, s.eng.slowdown):
 			spin.YieldCPU()
 		default:
+			b.mem.park(now, s.lastPoll.Load())
 			b.wait(now, min(next, now+int64(idle)))
 			idle = min(2*idle, maxIdle)
 		}

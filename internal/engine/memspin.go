@@ -8,9 +8,13 @@ import (
 // completions of their own requests, so the background goroutine dozes, and packets wait until the doze ends. The sign
 // is a doze after which packets waited although the program, which used its core, had stopped polling: a program that
 // polls, but was preempted, used none. After some signs the goroutine does not doze for a while.
+//
+// Such a program polls seldom if its packets wait for long, and then the goroutine parks instead of dozing. A park that
+// a packet has ended is a sign under the same condition.
 type memSpin struct {
-	dozed  bool         // a doze has just ended
-	began  int64        // time of the doze, ns
+	dozed  bool         // a doze or a park has just ended
+	parked bool         // it was a park
+	began  int64        // its time, ns
 	cpu    int64        // CPU time of the process then, ns
 	time   func() int64 // spin.CPUTime
 	signs  int
@@ -24,6 +28,10 @@ const (
 	// A period doubles each time that the doze after it is a sign, too.
 	minMemPeriod = 50_000_000
 	maxMemPeriod = 1_600_000_000
+	// seldomest is the longest interval between polls of a program whose parks are signs, ns.
+	seldomest = 50_000_000
+	// leastPark is the shortest park that is a sign, ns: after a shorter one no packet has waited.
+	leastPark = 200_000
 	// fewCores is the number of processors up to which two programs that spin leave none for the engine.
 	fewCores = 3
 )
@@ -32,15 +40,27 @@ const (
 func (m *memSpin) on(now int64) bool { return now < m.until }
 
 // begin notes the begin of a doze.
-func (m *memSpin) begin(now int64) { m.dozed, m.began, m.cpu = true, now, m.time() }
+func (m *memSpin) begin(now int64) { m.dozed, m.parked, m.began, m.cpu = true, false, now, m.time() }
 
-// looked notes the first look for packets after a doze. late reports whether packets waited although the program does
-// not poll.
+// park notes the begin of a park. last is the time of the program's last poll.
+func (m *memSpin) park(now, last int64) {
+	if last <= 0 || now-last > seldomest {
+		return
+	}
+	m.begin(now)
+	m.parked = true
+}
+
+// looked notes the first look for packets after a doze or a park. late reports whether packets waited although the
+// program does not poll.
 func (m *memSpin) looked(now int64, late bool) {
 	if !m.dozed {
 		return
 	}
 	m.dozed = false
+	if m.parked && (!late || now-m.began < leastPark) {
+		return // the program itself has ended the park
+	}
 	switch {
 	case !late || m.time()-m.cpu < (now-m.began)/2:
 		m.signs = max(m.signs-1, 0)

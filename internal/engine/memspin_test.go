@@ -69,3 +69,52 @@ func TestNapsReplaceLookingOnFewCores(t *testing.T) {
 		t.Error("it naps although no program reads memory")
 	}
 }
+
+// parks lets a background goroutine park n times for d ns, in which the program uses used ns of CPU time, and polls at
+// the beginning.
+func parks(m *memSpin, now int64, n int, d, used int64, late bool) int64 {
+	cpu := int64(0)
+	m.time = func() int64 { return cpu }
+	for range n {
+		m.park(now, now-1)
+		now += d
+		cpu += used
+		m.looked(now, late)
+	}
+	return now
+}
+
+// The packets of a program that reads memory wait while the goroutine parks, too: the program polls too seldom for a
+// doze then.
+func TestParksAreSignsOfProgramsThatReadMemory(t *testing.T) {
+	var m memSpin
+	now := parks(&m, 1e9, 1, 2e6, 2e6, true)
+	now = parks(&m, now, 5, 1e5, 1e5, true) // short parks say nothing, nor do those that the program itself has ended
+	now = parks(&m, now, 5, 2e6, 2e6, false)
+	if m.signs != 1 || m.on(now) {
+		t.Errorf("%d signs after one", m.signs)
+	}
+	if now = parks(&m, now, 1, 2e6, 2e6, true); !m.on(now) {
+		t.Error("two parks of a program that spins are not enough")
+	}
+}
+
+// A program that sleeps, or that has not polled for long, is no program that reads memory.
+func TestParksOfOtherProgramsAreNoSigns(t *testing.T) {
+	var m memSpin
+	if now := parks(&m, 1e9, 10, 2e6, 1e5, true); m.on(now) {
+		t.Error("a program that sleeps is taken for one that spins")
+	}
+	for i, last := range []int64{-pollerGone, 0, 2e9 - seldomest - 1} {
+		cpu := int64(0)
+		m = memSpin{time: func() int64 { return cpu }}
+		for range 10 {
+			m.park(2e9, last)
+			cpu += 2e6
+			m.looked(2e9+2e6, true)
+		}
+		if m.on(2e9 + 2e6) {
+			t.Errorf("%d: a program that does not poll is taken for one that spins", i)
+		}
+	}
+}
