@@ -274,6 +274,27 @@ func TestSecondAnswerToARequest(t *testing.T) {
 	}
 }
 
+// A request that is refused ends with its answer: the client sees the end of the stream, and neither side keeps it.
+func TestRefusalEndsTheConnection(t *testing.T) {
+	_, at, asked := listener(t)
+	c := from(t, "127.0.0.1", at)
+	s, out := iwarp.Initiate(0, iwarp.Options{})
+	if _, err := c.Write(out); err != nil {
+		t.Fatal(err)
+	}
+	r := <-asked
+	if err := r.Reject([]byte("no")); err != nil {
+		t.Fatal(err)
+	}
+	if step, err := readFrame(c, s); step != iwarp.Refused || string(s.Peer().Private) != "no" {
+		t.Fatalf("step %v, %v, %q", step, err, s.Peer().Private)
+	}
+	ended(t, c)
+	if err := r.tcp.SetDeadline(time.Time{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the socket is not closed: %v", err)
+	}
+}
+
 // recorder is a tap that keeps what it sees.
 type recorder struct {
 	mu  sync.Mutex
@@ -333,5 +354,20 @@ func TestTapSeesTheStream(t *testing.T) {
 	defer r.mu.Unlock()
 	if !reflect.DeepEqual(r.all, want) {
 		t.Errorf("seen: %+v\nwant: %+v", r.all, want)
+	}
+}
+
+// A tap that was taken away sees nothing of later streams.
+func TestTapThatWasTakenAway(t *testing.T) {
+	d, r := new(Device), &recorder{}
+	for _, none := range [][]Tap{nil, {}} {
+		d.SetTaps([]Tap{r})
+		d.SetTaps(none)
+		q, _, _ := responderOf(t, d, 5, func(bool) {})
+		q.Fail()
+		q.Destroy()
+	}
+	if len(r.all) != 0 {
+		t.Errorf("%d segments", len(r.all))
 	}
 }
