@@ -27,16 +27,18 @@ type Defaults struct {
 }
 
 // Config reads the files at its first call, and returns the same values from then on.
-var Config = sync.OnceValue(func() Defaults {
-	dir := "/etc/rdma/rsocket"
-	if d, ok := configDir.Load().(string); ok {
-		dir = d
+var Config = sync.OnceValue(func() Defaults { return readConfig(configPath()) })
+
+// configPath returns the folder of the files: that of the environment, else that of SetConfigDir or the usual one.
+func configPath() string {
+	if dir := environ.Path("VERBENA_RSOCKET_CONFIG"); dir != "" {
+		return dir
 	}
-	if d := environ.Path("VERBENA_RSOCKET_CONFIG"); d != "" {
-		dir = d
+	if dir, ok := configDir.Load().(string); ok {
+		return dir
 	}
-	return readConfig(dir)
-})
+	return "/etc/rdma/rsocket"
+}
 
 func readConfig(dir string) Defaults {
 	d := Defaults{

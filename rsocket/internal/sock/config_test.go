@@ -173,3 +173,49 @@ func TestDeadlines(t *testing.T) {
 	d.set(time.Now().Add(-time.Hour))
 	<-d.wait()
 }
+
+// The folder of the environment counts more than that of the program, and that more than the usual one.
+func TestFolderOfTheConfiguration(t *testing.T) {
+	t.Setenv("VERBENA_RSOCKET_CONFIG", "")
+	t.Cleanup(func() { SetConfigDir("/etc/rdma/rsocket") })
+	for _, dir := range []string{"/one", "/two"} {
+		if SetConfigDir(dir); configPath() != dir {
+			t.Errorf("%s, want %s", configPath(), dir)
+		}
+	}
+	t.Setenv("VERBENA_RSOCKET_CONFIG", "/three")
+	if configPath() != "/three" {
+		t.Errorf("%s, want that of the environment", configPath())
+	}
+}
+
+// A deadline that is changed just when it expires: the timer that is late does not expire the new one.
+func TestDeadlineThatIsChangedAsItExpires(t *testing.T) {
+	var d deadline
+	d.set(time.Now().Add(time.Hour))
+	d.timer.Stop()
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	old := d.over
+	d.timer = time.AfterFunc(0, func() { close(begun); <-goOn; close(old) })
+	<-begun
+	d.set(time.Now().Add(time.Hour))
+	close(goOn)
+	<-old
+	if d.expired() {
+		t.Error("the late timer has expired the new deadline")
+	}
+	d.set(time.Now().Add(-time.Second)) // closes a channel, of which nobody else closes it
+	if !d.expired() {
+		t.Error("not expired")
+	}
+}
+
+// The polls of a clock that stands still are bounded, whatever the limit.
+func TestPollsOfAClockThatStandsStill(t *testing.T) {
+	for limit, want := range map[time.Duration]int{0: 64, time.Microsecond: 64, 64 * aPoll: 64, 65 * aPoll: 65,
+		time.Millisecond: 20000, time.Hour: 1 << 16} {
+		if got := still(limit); got != want {
+			t.Errorf("%v: %d, want %d", limit, got, want)
+		}
+	}
+}

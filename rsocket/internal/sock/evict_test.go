@@ -24,8 +24,8 @@ func TestForgedPeersDoNotEvictOthers(t *testing.T) {
 			t.Errorf("%v is left, to which nothing was sent", to)
 		}
 	}
-	if n := len(d.dests); n != answered {
-		t.Errorf("%d peers left: must be %d", n, answered)
+	if n := len(d.dests); n != answered || d.strangers != 0 {
+		t.Errorf("%d peers left, %d of them strangers: must be %d and 0", n, d.strangers, answered)
 	}
 	d.evict()
 	if n := len(d.dests); n != answered-1 {

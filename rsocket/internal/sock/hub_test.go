@@ -71,6 +71,25 @@ func TestHubOfAHost(t *testing.T) {
 	next.Leave()
 }
 
+// The end of a hub whose host has another one meanwhile leaves that alone.
+func TestEndOfAnOlderHub(t *testing.T) {
+	host := hosted(t)
+	old := JoinHub(host)
+	hubs.mu.Lock()
+	delete(hubs.of, host) // as after a failure of its channel
+	hubs.mu.Unlock()
+	next := JoinHub(host)
+	if next == old {
+		t.Fatal("the hub was not replaced")
+	}
+	old.Leave()
+	if again := JoinHub(host); again != next || again.ended() {
+		t.Error("the newer hub is forgotten")
+	}
+	next.Leave()
+	next.Leave()
+}
+
 // The second Close of a datagram socket does nothing: it leaves the hub once.
 func TestDatagramClosesOnce(t *testing.T) {
 	host := hosted(t)
