@@ -115,3 +115,18 @@ func TestIncompleteCaptureIsReported(t *testing.T) {
 		}
 	}
 }
+
+// TestFailureOfACaptureIsReportedOnce checks that the program is told of the first write that fails only.
+func TestFailureOfACaptureIsReportedOnce(t *testing.T) {
+	c := &captureFile{file: fullDisk{}}
+	got := stderrOf(t, func() {
+		for range 3 {
+			if _, err := c.Write(make([]byte, 8)); err == nil {
+				t.Error("the write succeeds")
+			}
+		}
+	})
+	if n := strings.Count(got, "incomplete capture"); n != 1 {
+		t.Errorf("%d reports: %q", n, got)
+	}
+}

@@ -7,7 +7,9 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/link/pcap"
@@ -98,6 +100,33 @@ func TestSnapOfALiveCapture(t *testing.T) {
 		}
 		if n := c.capturesOf("vrb_snap"); n != 0 {
 			t.Errorf("%d captures are left", n)
+		}
+	}
+}
+
+// TestCapturesOfOneAnnouncement: a tool's announcement may be for several devices, and captures that were not announced
+// are as many as tools ask for.
+func TestCapturesOfOneAnnouncement(t *testing.T) {
+	var c controller
+	var ended sync.WaitGroup
+	r, w := io.Pipe()
+	defer ended.Wait()
+	defer w.Close()
+	for n, a := range []struct {
+		device, announced string
+		more              int
+	}{{"x", "one", 1}, {"x", "one", 1}, {"y", "one", 2}, {"x", "two", 3}, {"x", "", 4}, {"x", "", 5}, {"y", "two", 6}} {
+		conn := toolConn(t)
+		ended.Go(func() { c.Capture(conn, bufio.NewReader(r), a.device, a.announced) })
+		all := func() int { return c.capturesOf("x") + c.capturesOf("y") }
+		for end := time.Now().Add(20 * time.Second); all() < a.more && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		if n == 1 { // a capture too many would come soon
+			time.Sleep(20 * time.Millisecond)
+		}
+		if all() != a.more {
+			t.Errorf("%d: %d captures, want %d", n, all(), a.more)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/gsi"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/mem"
+	"github.com/verbena-rdma/verbena/internal/link/pcap"
 	"github.com/verbena-rdma/verbena/internal/softlink"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -203,16 +205,28 @@ func TestInterfacesAreWatchedWhileDevicesAreOpen(t *testing.T) {
 // TestInterfacesArePolled: where the system does not report changes, the interfaces are looked at again and again,
 // until that ends.
 func TestInterfacesArePolled(t *testing.T) {
-	looks := make(chan struct{}, 100)
-	stop := pollInterfaces(func() { looks <- struct{}{} })
-	for range 2 {
+	looks := make(chan struct{})
+	stop := pollInterfaces(func() { looks <- struct{}{}; looks <- struct{}{} })
+	look := func() {
+		t.Helper()
 		select {
 		case <-looks:
 		case <-time.After(20 * time.Second):
 			t.Fatal("nobody looks")
 		}
 	}
-	stop() // waits for the last look
+	look()
+	look()
+	look() // the second look has begun
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	select {
+	case <-stopped:
+		t.Error("stop does not wait for the last look")
+	case <-time.After(50 * time.Millisecond):
+	}
+	look()
+	<-stopped
 }
 
 // TestInterfaceOfAnAddress: an address of a device on several interfaces has its own, any other the port's.
@@ -378,5 +392,156 @@ func TestUsableIndices(t *testing.T) {
 	}
 	if p.iface = "eth9"; p.where() != "interface eth9" {
 		t.Errorf("%q", p.where())
+	}
+}
+
+// TestIndicesOfAddresses: a GID keeps its index while its address exists, whatever is added and removed before it.
+func TestIndicesOfAddresses(t *testing.T) {
+	d := inMemoryPorts(t, addrs("10.0.0.1", "10.0.0.2", "10.0.0.3"), addrs("10.0.0.9")).dev
+	first := d.look(1, nil)
+	d.spec.addrs, d.spec.onPort = addrs("10.0.0.3", "10.0.0.4", "10.0.0.9"), []uint8{1, 1, 2}
+	next := d.look(1, first)
+	for a, want := range map[string]int{"10.0.0.1": -1, "10.0.0.2": -1, "10.0.0.3": 3, "10.0.0.4": 1} {
+		if got := next.index(netip.MustParseAddr(a)); got != want {
+			t.Errorf("%s has index %d, want %d", a, got, want)
+		}
+	}
+	if got := first.index(netip.MustParseAddr("10.0.0.1")); got != 1 {
+		t.Errorf("the earlier state has changed: index %d", got)
+	}
+}
+
+// TestViolationsOfAPort: a packet with a wrong key counts at its port, the first one if it is none.
+func TestViolationsOfAPort(t *testing.T) {
+	d := inMemoryPorts(t, addrs("10.0.0.1"), addrs("10.0.0.2"))
+	c := opened(t, d)
+	defer c.Close()
+	for _, port := range []uint8{1, 2, 2, 0, 9} {
+		d.dev.BadPKey(port)
+	}
+	d.dev.BadQKey(2)
+	for port, want := range [][2]uint32{{2, 0}, {3, 1}} {
+		if a, err := c.QueryPort(uint8(port + 1)); err != nil || a.BadPKeyCntr != want[0] || a.QKeyViolCntr != want[1] {
+			t.Errorf("port %d: %d and %d, %v, want %v", port+1, a.BadPKeyCntr, a.QKeyViolCntr, err, want)
+		}
+	}
+}
+
+// TestAttributesAfterReset: a QP in RESET has none of the attributes that it had before.
+func TestAttributesAfterReset(t *testing.T) {
+	p, cq, end := domainOf(t, inMemory(t, 0))
+	defer end()
+	q, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeUD, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	okay(t, err)
+	defer q.Close()
+	okay(t, q.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1, QKey: 77}, verbs.QPAttrState|verbs.QPAttrPort|
+		verbs.QPAttrPKeyIndex|verbs.QPAttrQKey))
+	drv := driver.Of[*qp](q)
+	if a, err := drv.Query(); err != nil || a.QKey != 77 || a.PortNum != 1 {
+		t.Errorf("in INIT: Q_Key %d, port %d, %v", a.QKey, a.PortNum, err)
+	}
+	okay(t, q.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+	if a, err := drv.Query(); err != nil || a.QKey != 0 {
+		t.Errorf("in RESET: Q_Key %d, %v", a.QKey, err)
+	}
+}
+
+// TestLongestFrame: a request of a QP for frames has at most the longest message.
+func TestLongestFrame(t *testing.T) {
+	p, cq, end := domainOf(t, inMemory(t, 0))
+	defer end()
+	q, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRawPacket, SendCQ: cq, RecvCQ: cq,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 2, MaxRecvSGE: 1}})
+	okay(t, err)
+	defer q.Close()
+	drv := driver.Of[*rawQP](q)
+	for more, want := range []error{nil, verbs.EINVAL} {
+		drv.SQ.Lock()
+		err := drv.fill(drv.SQ, drv.SQ.Next(), &verbs.SendWR{Opcode: verbs.WRSend,
+			SGList: []verbs.SGE{{Length: maxMessage}, {Length: uint32(more)}}})
+		drv.SQ.Abort()
+		drv.SQ.Unlock()
+		if !errors.Is(err, want) {
+			t.Errorf("2^31 + %d bytes: %v, want %v", more, err, want)
+		}
+	}
+}
+
+// states counts the reports of a handle.
+type states struct {
+	verbs.DriverQPEvents
+	reports int
+}
+
+func (s *states) StateChanged(verbs.QPState) { s.reports++ }
+
+// TestX_QPO_01_OtherHandlesLearnOfAMove: the handle that moves the QP gets no report of it, each other one gets one.
+func TestX_QPO_01_OtherHandlesLearnOfAMove(t *testing.T) {
+	c := opened(t, inMemory(t, 0))
+	defer c.Close()
+	dom, err := driver.Of[*deviceContext](c).OpenXRCD(-1, 0)
+	okay(t, err)
+	defer dom.Close()
+	var first, second states
+	a, err := dom.(*xrcd).CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCRecv}, &first)
+	okay(t, err)
+	b, err := dom.(*xrcd).OpenQP(a.QPN(), &second)
+	okay(t, err)
+	okay(t, a.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPort|
+		verbs.QPAttrPKeyIndex|verbs.QPAttrAccessFlags))
+	if first.reports != 0 || second.reports != 1 {
+		t.Errorf("%d and %d reports, want 0 and 1", first.reports, second.reports)
+	}
+	okay(t, errors.Join(b.Destroy(), a.Destroy()))
+}
+
+// TestCaptureThatEnds: a capture has the packets from its begin to its end, also if the device sends meanwhile.
+func TestCaptureThatEnds(t *testing.T) {
+	d := inMemory(t, 0)
+	p, cq, end := domainOf(t, d)
+	defer end()
+	q, err := p.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq, SigAll: true,
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 8}})
+	okay(t, err)
+	defer q.Close()
+	info, err := q.LocalInfo()
+	okay(t, err)
+	okay(t, q.Connect(info, &verbs.ConnectOptions{}))
+	message := func() {
+		t.Helper()
+		okay(t, q.PostRecv(verbs.RecvWR{}))
+		okay(t, q.PostSend(verbs.SendWR{Opcode: verbs.WRSend}))
+		var wcs [2]verbs.WC
+		for got, until := 0, time.Now().Add(20*time.Second); got < 2; {
+			n, err := cq.Poll(wcs[got:])
+			okay(t, err)
+			if got += n; time.Now().After(until) {
+				t.Fatal("the message does not come")
+			}
+		}
+	}
+	message()
+	var during, after int
+	for _, ends := range []bool{false, true} {
+		var file bytes.Buffer
+		sink := pcap.NewSink(&file, 0)
+		d.dev.capture.add(sink)
+		if ends {
+			d.dev.capture.remove(sink)
+		}
+		message()
+		if !ends {
+			d.dev.capture.remove(sink)
+		}
+		okay(t, sink.Close())
+		if ends {
+			after = file.Len()
+		} else {
+			during = file.Len()
+		}
+	}
+	if during == 0 || after != 0 {
+		t.Errorf("%d bytes of a capture, %d of one that has ended", during, after)
 	}
 }

@@ -17,10 +17,7 @@ func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, t
 
 func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
-	if err != nil {
-		return n, verbsError("", err)
-	}
-	return n, nil
+	return n, verbsError("", err)
 }
 
 // filler is a QP that copies a request into its slot.

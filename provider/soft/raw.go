@@ -233,10 +233,7 @@ func (q *rawQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 		return 0, fail(verbs.EINVAL, "the QP has no send queue")
 	}
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
-	if err != nil {
-		return n, verbsError("", err)
-	}
-	return n, nil
+	return n, verbsError("", err)
 }
 
 // fill copies a request into its slot.

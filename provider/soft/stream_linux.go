@@ -146,10 +146,7 @@ func (q *streamQP) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(
 
 func (q *streamQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
-	if err != nil {
-		return n, verbsError("", err)
-	}
-	return n, nil
+	return n, verbsError("", err)
 }
 
 // fill copies a request into its slot.
