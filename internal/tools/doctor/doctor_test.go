@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,7 +141,14 @@ func TestPort(t *testing.T) {
 			good, "path MTU 1024", ""},
 		{"a small MTU below TCP", "eth0", true, verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table,
 			good, "path MTU 1024", ""},
+		{"an iWARP adapter", "lo", true, verbs.PortAttr{State: verbs.PortActive, ActiveMTU: verbs.MTU1024}, table[:1], good,
+			"path MTU 1024, addresses 127.0.0.1", ""},
+		{"an iWARP adapter without an address", "none", true, verbs.PortAttr{State: verbs.PortActive,
+			ActiveMTU: verbs.MTU1024}, table[:1], note, "no address", "ip addr add ADDRESS/LENGTH dev none"},
 	} {
+		if c.name == "an iWARP adapter" && runtime.GOOS != "linux" {
+			continue // loopback has another name
+		}
 		var r report
 		taken := false
 		r.port("device x", c.iface, &c.port, c.table, c.overTCP, func() error { taken = true; return nil })

@@ -102,11 +102,9 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 		r.add(bad, what, fmt.Sprintf("its port is %v", port.State), "ip link set dev "+iface+" up")
 		return
 	}
-	var addrs []string
-	for _, e := range table {
-		if e.Index > 0 {
-			addrs = append(addrs, fmt.Sprintf("%d: %v", e.Index, e.GID.Addr()))
-		}
+	kind, addrs := "GIDs", gidAddrs(table)
+	if len(addrs) == 0 && overTCP { // the only GID of an iWARP adapter is made of its MAC address
+		kind, addrs = "addresses", interfaceAddrs(iface)
 	}
 	if len(addrs) == 0 {
 		r.add(note, what, "it has no address besides the default GID, so no peer is reachable through it",
@@ -120,7 +118,7 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 		r.add(bad, what, err.Error(), portAdvice(err))
 		return
 	}
-	l, found := good, fmt.Sprintf("its port works, path MTU %d, GIDs %s", port.ActiveMTU.Bytes(),
+	l, found := good, fmt.Sprintf("its port works, path MTU %d, %s %s", port.ActiveMTU.Bytes(), kind,
 		strings.Join(addrs, ", "))
 	typ := ""
 	if port.ActiveMTU < verbs.MTU4096 && iface != "lo" && !overTCP {
@@ -128,6 +126,31 @@ func (r *report) port(what, iface string, port *verbs.PortAttr, table []verbs.GI
 		typ = "fewer, larger packets cost less; if the whole network can: ip link set dev " + iface + " mtu 4200"
 	}
 	r.add(l, what, found, typ)
+}
+
+// gidAddrs lists the addresses of a table of GIDs, without the default GID.
+func gidAddrs(table []verbs.GIDEntry) (addrs []string) {
+	for _, e := range table {
+		if e.Index > 0 {
+			addrs = append(addrs, fmt.Sprintf("%d: %v", e.Index, e.GID.Addr()))
+		}
+	}
+	return addrs
+}
+
+// interfaceAddrs lists the addresses of a network interface, without link-local ones.
+func interfaceAddrs(name string) (addrs []string) {
+	ifi, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil
+	}
+	list, _ := ifi.Addrs()
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok && !n.IP.IsLinkLocalUnicast() {
+			addrs = append(addrs, n.IP.String())
+		}
+	}
+	return addrs
 }
 
 // smallMTU reports an interface that cannot send the packets of any path MTU.
