@@ -177,7 +177,7 @@ func takePorts(ctx *verbs.Context) error {
 	}
 	defer cq.Close()
 	qp, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq,
-		Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}})
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1, MaxRecvWR: 1, MaxRecvSGE: 1}}) // siw refuses a queue of no length
 	if err != nil {
 		return err
 	}
