@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
 // exampleAddr is the address of the examples' device.
-const exampleAddr = "127.4.1.9"
+var exampleAddr = loopback.Addr(9)
 
 func TestMain(m *testing.M) {
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_rsocket="+exampleAddr); err != nil {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // run compiles a program of testdata with the installed headers and runs it on the libraries. It returns the output.
@@ -126,12 +128,12 @@ func TestProgramsChangeTheirFolder(t *testing.T) {
 func TestAThreadOfAForkedChildEnds(t *testing.T) { run(t, "forkexit.c") }
 
 func TestForkWhileAThreadOpensSockets(t *testing.T) {
-	t.Setenv("VERBENA_DEVICES", "lone=127.0.9.4")
+	t.Setenv("VERBENA_DEVICES", "lone="+loopback.Addr(4))
 	run(t, "forksockets.c")
 }
 
 func TestTheEngineHasNoneOfTheFirstDescriptors(t *testing.T) {
-	t.Setenv("VERBENA_DEVICES", "lone=127.0.9.5")
+	t.Setenv("VERBENA_DEVICES", "lone="+loopback.Addr(5))
 	run(t, "low.c")
 }
 
@@ -192,7 +194,7 @@ func TestDisconnectMovesTheQPFirst(t *testing.T) { run(t, "disconnect.c", "-lrdm
 
 // The first call of each run loads the engine, or opens the device.
 func TestCallsThatSucceedLeaveErrno(t *testing.T) {
-	t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.9.3")
+	t.Setenv("VERBENA_DEVICES", "vrb_lo="+loopback.Addr(3))
 	program := prepare(t, "errno.c", "-lrdmacm")
 	for _, first := range []string{"verbs", "connections", "lists", "sockets"} {
 		command := program()
@@ -309,7 +311,7 @@ func TestSignalsAreLeftToTheProgram(t *testing.T) { run(t, "signals.c") }
 // The program has an address of its own: a datagram that is not connection management goes to one of the processes of
 // an address.
 func TestManagementDatagrams(t *testing.T) {
-	t.Setenv("VERBENA_DEVICES", "vrb_lo=127.0.9.1")
+	t.Setenv("VERBENA_DEVICES", "vrb_lo="+loopback.Addr(1))
 	t.Setenv("VERBENA_PKEYS", "0xffff+0x8001")
 	run(t, "mad.c", "-libumad")
 }

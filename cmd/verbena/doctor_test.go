@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 func TestDoctorOfAHealthyHost(t *testing.T) {
 	out, errs, status := output(t, "verbena", "doctor")
-	if status != 0 || !strings.Contains(out, "device vrb_test: its port works") || !strings.Contains(out, "127.4.0.1") ||
+	if status != 0 || !strings.Contains(out, "device vrb_test: its port works") || !strings.Contains(out, ownAddr) ||
 		!strings.Contains(out, "No problem found.") {
 		t.Errorf("status %d\n%s%s", status, out, errs)
 	}
@@ -34,7 +36,7 @@ func TestDoctorFindsClosedPort(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has all of 127.0.0.0/8")
 	}
-	out, errs, status := output(t, "verbena", "doctor", "127.4.0.77")
+	out, errs, status := output(t, "verbena", "doctor", loopback.Addr(77))
 	if status != 1 || !strings.Contains(out, "UDP port 4791 is closed there") ||
 		!strings.Contains(out, "1 problem found.") {
 		t.Errorf("status %d\n%s%s", status, out, errs)
@@ -47,13 +49,14 @@ func TestDoctorAsksThePeer(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has all of 127.0.0.0/8")
 	}
+	addr := loopback.Addr(78)
 	for _, shm := range []string{"1", "0"} {
 		t.Setenv("VERBENA_SHM", shm)
-		start(t, "127.4.0.78", "rping", "-s", "-a", "127.4.0.78", "-p", freePort(t))
+		start(t, addr, "rping", "-s", "-a", addr, "-p", freePort(t))
 		out, errs, status := "", "", 1
 		// until rping listens
 		for deadline := time.Now().Add(time.Minute); status != 0 && time.Now().Before(deadline); {
-			out, errs, status = output(t, "verbena", "doctor", "127.4.0.78")
+			out, errs, status = output(t, "verbena", "doctor", addr)
 		}
 		if status != 0 || !strings.Contains(out, "its connection manager answers") {
 			t.Errorf("VERBENA_SHM=%s: status %d\n%s%s", shm, status, out, errs)
@@ -62,7 +65,7 @@ func TestDoctorAsksThePeer(t *testing.T) {
 			continue
 		}
 		t.Setenv("VERBENA_FAULT", "loss=0.999")
-		out, errs, status = output(t, "verbena", "doctor", "--timeout", "300ms", "127.4.0.78")
+		out, errs, status = output(t, "verbena", "doctor", "--timeout", "300ms", addr)
 		if status != 1 || !strings.Contains(out, "no answer to a connection request") ||
 			!strings.Contains(out, "VERBENA_FAULT=loss=0.999") {
 			t.Errorf("all lost: status %d\n%s%s", status, out, errs)

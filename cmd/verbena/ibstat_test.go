@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // The tools print what their originals print of a device.
@@ -19,7 +21,7 @@ func TestIBStat(t *testing.T) {
 			"([0-9a-f]{4}:){7}[0-9a-f]{4}\n" +
 			".*\tstate:\t\t 4: ACTIVE\n\tphys state:\t 5: LinkUp\n\trate:\t\t [0-9.]+ Gb/sec \\([0-9]+X " +
 			"[A-Z]+\\)\n\tlink_layer:\t Ethernet\n\n$",
-		"show_gids":    "(?m)^vrb_test\t1\t\\d+\t0000:0000:0000:0000:0000:ffff:7f04:0001\t127.4.0.1  \tv2\t",
+		"show_gids":    "(?m)^vrb_test\t1\t\\d+\t0000:0000:0000:0000:0000:ffff:7f04:[0-9a-f]{2}01\t" + ownAddr + "  \tv2\t",
 		"ibdev2netdev": "^vrb_test port 1 ==> \\S+ \\(Up\\)\n$",
 		"ibdev2netdev -v": "^NA vrb_test \\(verbena - NA\\)  fw \\S+ port 1 \\(ACTIVE\\) ==> \\S+ " +
 			"\\(Up\\)\n$",
@@ -49,21 +51,22 @@ func TestIBStat(t *testing.T) {
 
 // A device with two ports has both in each tool, and one where it is asked for.
 func TestToolsOfTwoPorts(t *testing.T) {
+	second := loopback.Addr(6)
 	for args, want := range map[string]string{
 		"ibstatus vrb_test":      "(?s)^Infiniband device 'vrb_test' port 1 status:.*'vrb_test' port 2 status:[^']*$",
 		"ibstatus vrb_test:2":    "(?s)^Infiniband device 'vrb_test' port 2 status:[^']*$",
-		"show_gids vrb_test:2":   "(?s)^[^:]*\nvrb_test\t2\t.*127.4.0.6.*\nn_gids_found=2\n$",
+		"show_gids vrb_test:2":   "(?s)^[^:]*\nvrb_test\t2\t.*" + second + ".*\nn_gids_found=2\n$",
 		"ibstat vrb_test":        "(?s)Number of ports: 2\n.*\tPort 1:\n.*\tPort 2:\n",
 		"rdma link show":         "^link vrb_test/1 state ACTIVE .*\nlink vrb_test/2 state ACTIVE .* netdev \\S+ \n$",
 		"rdma link s vrb_test/2": "^link vrb_test/2 state ACTIVE physical_state LINK_UP netdev \\S+ \n$",
-		"doctor": "device vrb_test port 1: its port works.*127.4.0.1\n(?s:.*)" +
-			"device vrb_test port 2: its port works.*127.4.0.6\n",
+		"doctor": "device vrb_test port 1: its port works.*" + ownAddr + "\n(?s:.*)" +
+			"device vrb_test port 2: its port works.*" + second + "\n",
 	} {
 		words := strings.Fields(args)
 		if words[0] == "rdma" || words[0] == "doctor" {
 			words = append([]string{"verbena"}, words...)
 		}
-		cmd, out, errs := start(t, "127.4.0.1/127.4.0.6", words[0], words[1:]...)
+		cmd, out, errs := start(t, ownAddr+"/"+second, words[0], words[1:]...)
 		_ = cmd.Wait()
 		if !regexp.MustCompile(want).MatchString(out.String()) {
 			t.Errorf("%s: %q, %s", args, out, errs)
@@ -73,12 +76,12 @@ func TestToolsOfTwoPorts(t *testing.T) {
 
 // ibping measures the answers of a host's connection manager, here of this host's own.
 func TestIBPing(t *testing.T) {
-	out, errs, status := output(t, "ibping", "-f", "-c", "3", "127.4.0.1")
-	if status != 0 || len(regexp.MustCompile(`(?m)^Pong from 127.4.0.1: time [0-9.]+ ms$`).FindAllString(out, -1)) != 3 ||
+	out, errs, status := output(t, "ibping", "-f", "-c", "3", ownAddr)
+	if status != 0 || len(regexp.MustCompile(`(?m)^Pong from `+ownAddr+`: time [0-9.]+ ms$`).FindAllString(out, -1)) != 3 ||
 		!strings.Contains(out, "3 requests sent, 3 answered, 0% lost\nrtt min/avg/max = ") {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}
-	if out, _, status := output(t, "ibping", "-c", "1", "-t", "200", "127.4.0.99"); status != 1 ||
+	if out, _, status := output(t, "ibping", "-c", "1", "-t", "200", loopback.Addr(99)); status != 1 ||
 		!strings.Contains(out, "1 requests sent, 0 answered, 100% lost") {
 		t.Errorf("status %d: %s", status, out)
 	}

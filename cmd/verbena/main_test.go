@@ -71,7 +71,7 @@ func command(t *testing.T, addr, name string, args ...string) *exec.Cmd {
 // output returns the output and the exit status of a run.
 func output(t *testing.T, name string, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
-	cmd, out, errs := start(t, "127.4.0.1", name, args...)
+	cmd, out, errs := start(t, ownAddr, name, args...)
 	_ = cmd.Wait()
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
@@ -121,7 +121,7 @@ func TestDevinfo(t *testing.T) {
 		t.Errorf("status %d\n%s\n%s", status, out, errs)
 	}
 	out, errs, status = output(t, "ibv_devinfo", "-v", "-d", "vrb_test", "-i", "1")
-	if status != 0 || !strings.Contains(out, "\t\t::ffff:127.4.0.1, RoCE v2\n") {
+	if status != 0 || !strings.Contains(out, "\t\t::ffff:"+ownAddr+", RoCE v2\n") {
 		t.Errorf("-v: status %d\n%s\n%s", status, out, errs)
 	}
 	out, errs, status = output(t, "ibv_devinfo", "-d", "mlx5_0")

@@ -151,7 +151,7 @@ __start_verbena
 echo "${COMPREPLY[@]}"
 `)
 	cmd := exec.Command("bash", "--norc", "-c", script.String())
-	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test=127.4.0.1", "LINK="+link(t, "ibv_devinfo"))
+	cmd.Env = append(os.Environ(), "VERBENA_DEVICES=vrb_test="+ownAddr, "LINK="+link(t, "ibv_devinfo"))
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "__start_verbena ibv_devinfo") ||
 		!strings.Contains(string(out), "\nvrb_test") {

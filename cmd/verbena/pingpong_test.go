@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"net"
+	"net/netip"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -11,12 +12,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
-// The addresses of the two ends; tests of other packages use others.
-const (
-	serverAddr = "127.4.0.4"
-	clientAddr = "127.4.0.5"
+// The addresses of the two ends, and that of the device of a single program.
+var (
+	serverAddr = loopback.Addr(4)
+	clientAddr = loopback.Addr(5)
+	ownAddr    = loopback.Addr(1)
 )
 
 func freePort(t *testing.T) string {
@@ -88,8 +92,8 @@ func runClient(t *testing.T, addr, name string, args ...string) (stdout, stderr 
 
 // The output of a run: a local and a remote address for each QP, then the result.
 const (
-	local  = `  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}%s GID ::ffff:127\.4\.0\.[45]\n`
-	remote = `  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.4\.0\.[45]\n`
+	local  = `  local address:  LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}%s GID ::ffff:127\.4\.\d+\.[45]\n`
+	remote = `  remote address: LID 0x0000, QPN 0x[0-9a-f]{6}, PSN 0x[0-9a-f]{6}, GID ::ffff:127\.4\.\d+\.[45]\n`
 	result = `%d bytes in \d+\.\d\d seconds = \d+\.\d\d Mbit/sec\n%d iters in \d+\.\d\d seconds = \d+\.\d\d usec/iter\n$`
 	cycles = `Max receive completion clock cycles = [1-9]\d*\nMin receive completion clock cycles = \d+\n` +
 		`Average receive completion clock cycles = \d+\.\d{6}\n$`
@@ -170,7 +174,8 @@ func TestPingpongRefuses(t *testing.T) {
 
 // TestSecondPort: -i names a port of a device with several ports. The path leaves from an address of that port.
 func TestSecondPort(t *testing.T) {
-	const server, client = serverAddr + "/127.4.1.4", clientAddr + "/127.4.1.5"
+	second := loopback.Addr(14)
+	server, client := serverAddr+"/"+second, clientAddr+"/"+loopback.Addr(15)
 	for _, tool := range []string{"ibv_rc_pingpong", "ib_send_bw"} {
 		t.Run(tool, func(t *testing.T) {
 			args := []string{"-i", "2", "-n", "10", "-p", freePort(t)}
@@ -182,9 +187,15 @@ func TestSecondPort(t *testing.T) {
 				t.Fatalf("client: %v %s%s\nserver: %s%s", err, out, errs, serverOut, serverErr)
 			}
 			_ = s.Wait()
-			if text := out.String(); !strings.Contains(text, "127.4.1.4") && !strings.Contains(text, "127:04:01:04") {
+			if text := out.String(); !strings.Contains(text, second) && !strings.Contains(text, decimals(second)) {
 				t.Errorf("the path does not lead to port 2:\n%s", text)
 			}
 		})
 	}
+}
+
+// decimals returns an IPv4 address as perftest prints it.
+func decimals(addr string) string {
+	a := netip.MustParseAddr(addr).As4()
+	return fmt.Sprintf("%02d:%02d:%02d:%02d", a[0], a[1], a[2], a[3])
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // against runs a tool as server and as client until the client succeeds: the server may need a moment to
@@ -98,7 +100,7 @@ func TestRSocketTools(t *testing.T) {
 
 // A client without a server ends within seconds. Its error names the operation, the address and what to check.
 func TestRSocketToolsWithoutServer(t *testing.T) {
-	const nobody = "127.4.0.77"
+	nobody := loopback.Addr(77)
 	for _, c := range []struct{ tool, options, port string }{
 		{"rstream", "", "7471"}, {"rstream", "-T b", "7471"}, {"rstream", "-T a", "7471"}, {"riostream", "", "7471"},
 		{"udpong", "", "7174"}, {"udpong", "-T s", "7174"}, {"rcopy", "rsocket_test.go", "7427"},

@@ -12,9 +12,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
-const servedAddr = "127.4.0.30"
+var servedAddr = loopback.Addr(30)
 
 // runDir creates the folder for VERBENA_RUN, with a name short enough for sockets.
 func runDir(t *testing.T) string {

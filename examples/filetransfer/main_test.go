@@ -17,14 +17,17 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
+var addr = loopback.Addr(1)
+
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_files=127.4.6.1"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_files="+addr); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -358,7 +361,7 @@ func TestPrograms(t *testing.T) {
 	serving, stop := context.WithCancel(ctx)
 	ready, done := make(chan string, 1), make(chan error, 1)
 	s := server{dir: dir, log: func(string) {}, ready: func(a string) { ready <- a }}
-	go func() { done <- s.run(serving, "127.4.6.1:0") }()
+	go func() { done <- s.run(serving, addr+":0") }()
 	select {
 	case address := <-ready:
 		if err := sendFiles(ctx, address, []string{path}); err != nil {
@@ -374,7 +377,7 @@ func TestPrograms(t *testing.T) {
 	if got, err := os.ReadFile(filepath.Join(dir, "f")); !bytes.Equal(got, content(10*slotSize)) {
 		t.Error("the stored file differs from the one that was sent", err)
 	}
-	if err := receiveFiles(ctx, "127.4.6.1:0", path); err == nil {
+	if err := receiveFiles(ctx, addr+":0", path); err == nil {
 		t.Error("a file instead of a folder: no error")
 	}
 }

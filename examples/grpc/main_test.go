@@ -17,12 +17,15 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/verbena-rdma/verbena/examples/internal/output"
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
+var addr = loopback.Addr(1)
+
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_grpc=127.4.4.1"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_grpc="+addr); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -30,7 +33,7 @@ func TestMain(m *testing.M) {
 
 // The client asks the server for its health, over RDMA.
 func TestHealth(t *testing.T) {
-	want := regexp.MustCompile(`^gRPC over RDMA at 127\.4\.4\.1:\d+: SERVING\n$`)
+	want := regexp.MustCompile(`^gRPC over RDMA at ` + regexp.QuoteMeta(addr) + `:\d+: SERVING\n$`)
 	if got := output.Of(t, main); !want.MatchString(got) {
 		t.Errorf("printed %q", got)
 	}
@@ -45,7 +48,7 @@ func TestInterop(t *testing.T) {
 		"plain": {insecure.NewCredentials(), insecure.NewCredentials()}, "tls": secure(t),
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := rsocket.Listen("tcp", "127.4.4.1:0")
+			l, err := rsocket.Listen("tcp", addr+":0")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 func TestMain(m *testing.M) {
@@ -15,7 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-const addr = "127.4.3.1"
+var addr = loopback.Addr(1)
 
 // Both ends run in this process. Their output must be in the guide.
 func TestBothEnds(t *testing.T) {

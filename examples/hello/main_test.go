@@ -4,11 +4,13 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_hello=127.4.1.1"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_hello="+loopback.Addr(1)); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

@@ -6,11 +6,14 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/examples/internal/output"
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
+
+var addr = loopback.Addr(1)
 
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_http=127.4.3.2"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_http="+addr); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -18,7 +21,7 @@ func TestMain(m *testing.M) {
 
 // Without options the program serves one page and gets it, over RDMA.
 func TestServeAndGet(t *testing.T) {
-	want := regexp.MustCompile(`^200 OK: hello 127\.4\.3\.2:\d+ over RDMA, you asked for /example\n$`)
+	want := regexp.MustCompile(`^200 OK: hello ` + regexp.QuoteMeta(addr) + `:\d+ over RDMA, you asked for /example\n$`)
 	if got := output.Of(t, main); !want.MatchString(got) {
 		t.Errorf("printed %q", got)
 	}

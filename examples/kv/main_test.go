@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/examples/internal/output"
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -22,13 +23,15 @@ import (
 // serverMode makes the test binary a server, which tests kill.
 const serverMode = "KV_TEST_SERVER"
 
+var addr = loopback.Addr(1)
+
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_kv=127.4.6.2"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_kv="+addr); err != nil {
 		panic(err)
 	}
 	if os.Getenv(serverMode) != "" {
-		err := runServer(context.Background(), "127.4.6.2:0", func(a string) { fmt.Println(a) })
+		err := runServer(context.Background(), addr+":0", func(a string) { fmt.Println(a) })
 		fmt.Println(err)
 		os.Exit(1)
 	}
@@ -42,7 +45,7 @@ func start(t *testing.T, slots int) (*table, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := rdmacm.Listen(t.Context(), "127.4.6.2:0", nil)
+	l, err := rdmacm.Listen(t.Context(), addr+":0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,7 +323,7 @@ func FuzzParse(f *testing.F) {
 // A client that is not connected leaves no memory registered.
 func TestRefusedClientLeavesNothing(t *testing.T) {
 	c := &client{buf: make([]byte, bufSize)}
-	if err := c.connect(t.Context(), "127.4.6.2:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if err := c.connect(t.Context(), addr+":1"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Fatalf("connected to nobody: %v", err)
 	}
 	if err := c.close(); err != nil {
@@ -346,7 +349,7 @@ func TestDemo(t *testing.T) {
 func BenchmarkGet(b *testing.B) {
 	ctx, stop := context.WithCancel(b.Context())
 	ready, ended := make(chan string, 1), make(chan error, 1)
-	go func() { ended <- runServer(ctx, "127.4.6.2:0", func(a string) { ready <- a }) }()
+	go func() { ended <- runServer(ctx, addr+":0", func(a string) { ready <- a }) }()
 	c, err := dial(ctx, <-ready)
 	if err != nil {
 		b.Fatal(err)

@@ -8,11 +8,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
+
+var addr = loopback.Addr(1)
 
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_multicast=127.4.1.2"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_multicast="+addr); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
@@ -22,7 +26,7 @@ func TestMain(m *testing.M) {
 func TestReceiverAndSender(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	const addr, group = "127.4.1.2", "239.4.1.2"
+	const group = "239.4.1.2"
 	var received, sent bytes.Buffer
 	ready, done := make(chan struct{}), make(chan error)
 	go func() {

@@ -6,11 +6,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 func TestMain(m *testing.M) {
 	// A separate address avoids conflicts with other programs on this machine.
-	if err := os.Setenv("VERBENA_DEVICES", "vrb_example=127.4.2.1"); err != nil {
+	if err := os.Setenv("VERBENA_DEVICES", "vrb_example="+loopback.Addr(1)); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

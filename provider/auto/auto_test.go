@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/observe"
 	"github.com/verbena-rdma/verbena/provider/hw"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -40,10 +41,12 @@ func choose(t *testing.T, peer string) (name, provider string, ev observe.Event)
 	return vctx.Device().Name(), vctx.Device().Provider(), ev
 }
 
+var softAddr = loopback.Addr(91)
+
 // TestSoftware chooses the software device where no adapter has the address, and says why.
 func TestSoftware(t *testing.T) {
-	t.Setenv("VERBENA_DEVICES", "vrb_auto=127.0.0.91")
-	name, provider, ev := choose(t, "127.0.0.91")
+	t.Setenv("VERBENA_DEVICES", "vrb_auto="+softAddr)
+	name, provider, ev := choose(t, softAddr)
 	if name != "vrb_auto" || provider != driver.Soft {
 		t.Errorf("%s of provider %s", name, provider)
 	}
@@ -51,11 +54,11 @@ func TestSoftware(t *testing.T) {
 	if hw.Available() != nil {
 		why = "provider hw"
 	}
-	if !strings.Contains(ev.Reason, why) || !strings.Contains(ev.Reason, "127.0.0.91") {
+	if !strings.Contains(ev.Reason, why) || !strings.Contains(ev.Reason, softAddr) {
 		t.Errorf("reason: %s", ev.Reason)
 	}
 	t.Setenv(driver.EnvProvider, driver.Soft)
-	if _, _, ev = choose(t, "127.0.0.91"); !strings.Contains(ev.Reason, "VERBENA_PROVIDER is soft") {
+	if _, _, ev = choose(t, softAddr); !strings.Contains(ev.Reason, "VERBENA_PROVIDER is soft") {
 		t.Errorf("reason: %s", ev.Reason)
 	}
 }
@@ -81,7 +84,7 @@ func TestAdapter(t *testing.T) {
 func TestSourceOfAnotherPort(t *testing.T) {
 	t.Setenv(driver.EnvProvider, driver.Soft)
 	t.Setenv("VERBENA_DEVICES", "vrb_auto1=127.0.0.95,vrb_auto2=127.0.0.96/127.0.0.1")
-	vctx, err := Open(netip.MustParseAddr("127.0.0.91"))
+	vctx, err := Open(netip.MustParseAddr(softAddr))
 	if err != nil {
 		t.Fatal(err)
 	}

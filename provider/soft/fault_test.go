@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -35,7 +36,7 @@ func TestFaultsVariable(t *testing.T) {
 
 // TestDeviceUnderFaults: a device with VERBENA_FAULT delivers all data, by retransmissions.
 func TestDeviceUnderFaults(t *testing.T) {
-	t.Setenv("VERBENA_DEVICES", "vrb_faulty=127.4.9.1")
+	t.Setenv("VERBENA_DEVICES", "vrb_faulty="+loopback.Addr(1))
 	t.Setenv(envFault, "loss=0.2,duplicate=0.1,reorder=0.1,corrupt=0.05,seed=3")
 	vctx, err := verbs.Open("vrb_faulty")
 	if err != nil {

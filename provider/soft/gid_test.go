@@ -97,7 +97,7 @@ func TestSelectGIDByFamilyAndScope(t *testing.T) {
 }
 
 func TestSelectGIDByRoute(t *testing.T) {
-	lo := loopback(t)
+	lo := loopbackName(t)
 	d := newDevice(spec{name: "vrb_" + lo, iface: lo})
 	p := d.look(1, nil)
 	c, err := p.selectGID(netip.MustParseAddr("127.0.0.1"))
@@ -128,7 +128,7 @@ func TestSelectGIDOfAZone(t *testing.T) {
 	if _, err := p.selectGID(netip.MustParseAddr("fe80::1%x1")); err != nil {
 		t.Errorf("a network in memory has no zones: %v", err)
 	}
-	lo := loopback(t)
+	lo := loopbackName(t)
 	d := newDevice(spec{name: "b", iface: lo, addrs: addrs("127.0.0.2")})
 	c, err = d.look(1, nil).selectGID(netip.MustParseAddr("198.51.100.9"))
 	if err != nil || !strings.Contains(c.Reason, "same family") {

@@ -18,8 +18,8 @@ func names(specs []spec) (n []string) {
 	return n
 }
 
-// loopback returns the name of the loopback interface.
-func loopback(t *testing.T) string {
+// loopbackName returns the name of the loopback interface.
+func loopbackName(t *testing.T) string {
 	ifs, err := net.Interfaces()
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestDevicesOfTheInterfaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lo := loopback(t)
+	lo := loopbackName(t)
 	if len(specs) == 0 || specs[len(specs)-1].name != "vrb_"+lo {
 		t.Errorf("the loopback device is not the last: %v", names(specs))
 	}
@@ -49,7 +49,7 @@ func TestDevicesOfTheInterfaces(t *testing.T) {
 }
 
 func TestVerbenaDevices(t *testing.T) {
-	lo := loopback(t)
+	lo := loopbackName(t)
 	cases := []struct {
 		value string
 		want  []string

@@ -9,11 +9,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
 // exampleAddr is the address of the examples' device.
-const exampleAddr = "127.4.1.10"
+var exampleAddr = loopback.Addr(10)
 
 func TestMain(m *testing.M) {
 	if err := os.Setenv("VERBENA_DEVICES", "vrb_socket="+exampleAddr); err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -80,7 +81,7 @@ func goesOn(t *testing.T, when string, all []*busy) {
 // device. The remaining processes continue without errors, all QP numbers are distinct, and new processes
 // can join.
 func TestProcessesShareADevice(t *testing.T) {
-	for shm, addr := range map[string]string{"1": "127.5.0.1", "0": "127.5.0.2"} {
+	for shm, addr := range map[string]string{"1": loopback.Addr(1), "0": loopback.Addr(2)} {
 		t.Run("VERBENA_SHM="+shm, func(t *testing.T) {
 			t.Setenv("VERBENA_SHM", shm)
 			t.Setenv("VERBENA_DEVICES", "")
@@ -141,7 +142,7 @@ func distinct(t *testing.T, all []*busy) {
 // Connections to each of several listening processes succeed while the processes that own QP 1 are killed.
 func TestConnectionsWhileLeadersDie(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "")
-	at := netip.MustParseAddr("127.5.0.3")
+	at := netip.MustParseAddr(loopback.Addr(3))
 	listen := func() (*Pair, string) {
 		t.Helper()
 		p, err := StartAt(at)

@@ -58,7 +58,8 @@ var building = []floor{
 		"internal/apart", "internal/refuse", "internal/seam", "internal/transcript", "observe",
 	}},
 	{"descriptors, CRCs", []string{
-		"internal/fdset", "internal/peeruser", "internal/errqueue", "internal/environ", "internal/wire/fold",
+		"internal/fdset", "internal/peeruser", "internal/errqueue", "internal/environ", "internal/loopback",
+		"internal/untrusted", "internal/untrusted/lingering", "internal/wire/fold",
 	}},
 }
 
