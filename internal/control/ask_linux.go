@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 const (
@@ -140,7 +142,8 @@ func Processes() ([]string, error) {
 
 // ask sends a question to one process. pid is its process number, 0 if it is not visible in this PID namespace.
 func ask(name, question string) (c net.Conn, pid int, err error) {
-	c, err = net.DialTimeout("unix", name, timeout())
+	d := net.Dialer{Timeout: timeout(), Control: untrusted.Control}
+	c, err = d.Dial("unix", name)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -150,7 +153,7 @@ func ask(name, question string) (c net.Conn, pid int, err error) {
 		_, err = io.WriteString(c, question+"\n")
 	}
 	if err != nil {
-		c.Close()
+		_ = untrusted.Close(c)
 		return nil, 0, err
 	}
 	return c, int(cred.Pid), nil
@@ -207,8 +210,8 @@ func report(name, question string, allowed *budgets) (r Report, err error) {
 	case err != nil:
 		return r, err
 	}
-	defer c.Close()
-	switch err = json.NewDecoder(bufio.NewReader(allowed.of(c, name))).Decode(&r); {
+	defer func() { _ = untrusted.Close(c) }()
+	switch err = json.NewDecoder(bufio.NewReader(allowed.of(untrusted.Reader(c.(*net.UnixConn)), name))).Decode(&r); {
 	case hungUp(err):
 		return r, refused(name)
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -263,5 +266,8 @@ func Capture(name, device, announced string) (*Stream, error) {
 		return nil, fmt.Errorf("%q: %w", name, err)
 	}
 	_ = c.SetDeadline(time.Time{})
-	return &Stream{c, c.(*net.UnixConn)}, nil
+	return streamOf(c.(*net.UnixConn)), nil
 }
+
+// streamOf returns the stream of a program that may be another user's.
+func streamOf(c *net.UnixConn) *Stream { return &Stream{untrusted.Reader(c), c} }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/peeruser"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // A capture cannot find a program that ends before the capture lists the programs again. So the capture announces
@@ -25,7 +26,7 @@ type Announcement struct {
 	// Name is its address.
 	Name string
 
-	l       *net.UnixListener
+	l       *untrusted.Listener
 	calling sync.WaitGroup
 }
 
@@ -44,7 +45,7 @@ func Announce(take func(*Call)) (*Announcement, error) {
 		name := announcement(os.Geteuid(), n)
 		var l net.Listener
 		if l, err = net.Listen("unix", name); err == nil {
-			a := &Announcement{Name: name, l: l.(*net.UnixListener)}
+			a := &Announcement{Name: name, l: untrusted.Over(l.(*net.UnixListener))}
 			a.calling.Add(1)
 			go a.accept(take)
 			return a, nil
@@ -80,7 +81,7 @@ func (a *Announcement) accept(take func(*Call)) {
 		select {
 		case places <- struct{}{}:
 		default:
-			_ = c.Close()
+			_ = untrusted.Close(c)
 			continue
 		}
 		go func() {
@@ -90,7 +91,7 @@ func (a *Announcement) accept(take func(*Call)) {
 				take(call)
 				return
 			}
-			_ = c.Close()
+			_ = untrusted.Close(c)
 		}()
 	}
 }
@@ -103,7 +104,7 @@ func introduced(c *net.UnixConn) *Call {
 		return nil
 	}
 	_ = c.SetDeadline(time.Now().Add(timeout()))
-	r := bufio.NewReaderSize(c, 1<<10)
+	r := bufio.NewReaderSize(untrusted.Reader(c), 1<<10)
 	line, err := r.ReadSlice('\n') // a longer line than the buffer is an error
 	words := strings.Fields(string(line))
 	if err != nil || len(words) != 2 {
@@ -129,7 +130,7 @@ func CallCaptures(process, device string, skip func(announced string) bool) map[
 			}
 			if c := call(name); c != nil {
 				if _, err := fmt.Fprintf(c, "%s %s\n", process, device); err != nil {
-					_ = c.Close()
+					_ = untrusted.Close(c)
 					continue
 				}
 				if calls == nil {
@@ -148,6 +149,7 @@ func call(name string) net.Conn {
 	if err != nil {
 		return nil
 	}
+	untrusted.Refuse(fd)
 	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: name}); err != nil {
 		_ = unix.Close(fd)
 		return nil
@@ -160,7 +162,7 @@ func call(name string) net.Conn {
 	}
 	fdset.AddConn(c.(*net.UnixConn))
 	if _, err := genuine(c.(*net.UnixConn), name); err != nil {
-		_ = c.Close()
+		_ = untrusted.Close(c)
 		return nil
 	}
 	return c

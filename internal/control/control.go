@@ -15,7 +15,7 @@
 // for a moment is captured from its first packet on.
 //
 // Other packages add their state to reports, such as the IDs of connection management (AddSource). The package
-// imports internal/fdset, internal/peeruser, the standard library and golang.org/x/sys.
+// imports internal/{fdset,peeruser,untrusted}, the standard library and golang.org/x/sys.
 package control
 
 import "strconv"

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 const (
@@ -77,9 +78,10 @@ func Serve(p Program) (*Server, error) {
 		return nil, err
 	}
 	fdset.AddConn(l.(*net.UnixListener))
-	s := &Server{Name: name, program: p, listener: l, conns: make(map[net.Conn]bool)}
+	u := untrusted.Over(l.(*net.UnixListener))
+	s := &Server{Name: name, program: p, listener: u, conns: make(map[net.Conn]bool)}
 	s.serving.Add(1)
-	go s.accept(l)
+	go s.accept(u)
 	return s, nil
 }
 
@@ -122,18 +124,14 @@ func (s *Server) accept(l net.Listener) {
 // Go runs f for a connection, which is closed when f returns, or at once if there are too many or the server is
 // closed.
 func (s *Server) Go(c net.Conn, f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.listener == nil || len(s.conns) >= mostAskers {
-		_ = c.Close()
+	if !s.admit(c) {
+		_ = untrusted.Close(c)
 		return
 	}
-	s.conns[c] = true
-	s.serving.Add(1)
 	go func() {
 		defer s.serving.Done()
 		defer func() {
-			_ = c.Close()
+			_ = untrusted.Close(c)
 			s.mu.Lock()
 			delete(s.conns, c)
 			s.mu.Unlock()
@@ -142,12 +140,24 @@ func (s *Server) Go(c net.Conn, f func()) {
 	}()
 }
 
+// admit reports whether a connection is served.
+func (s *Server) admit(c net.Conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listener == nil || len(s.conns) >= mostAskers {
+		return false
+	}
+	s.conns[c] = true
+	s.serving.Add(1)
+	return true
+}
+
 // answer answers one question.
 func (s *Server) answer(c *net.UnixConn) {
 	if !mayAsk(c) || s.allow(c, timeout()) != nil {
 		return
 	}
-	r := bufio.NewReaderSize(c, 256)
+	r := bufio.NewReaderSize(untrusted.Reader(c), 256)
 	line, err := r.ReadSlice('\n')
 	if err != nil {
 		return

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // parting limits the wait of a program that ends for a capture that reads the remaining packets.
@@ -27,7 +29,7 @@ func (s *Stream) Finish() {
 }
 
 // Close ends the stream.
-func (s *Stream) Close() error { return s.conn.Close() }
+func (s *Stream) Close() error { return untrusted.Close(s.conn) }
 
 // Snap requests only the first n bytes of each packet, from the IP header on.
 func (s *Stream) Snap(n int) { _, _ = fmt.Fprintf(s.conn, "snap %d\n", n) }

@@ -16,6 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/environ"
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/peeruser"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // A Key identifies a group.
@@ -89,7 +90,7 @@ func (k Key) listen() (*listener, error) {
 		return nil, err
 	}
 	fdset.AddConn(l)
-	return &listener{UnixListener: l, uid: os.Geteuid()}, nil
+	return &listener{Listener: untrusted.Over(l), uid: os.Geteuid()}, nil
 }
 
 // dial connects to the leader of the processes of this user.
@@ -103,7 +104,7 @@ func (k Key) dial() (*net.UnixConn, *unix.Ucred, error) {
 		err = k.otherUser(cred)
 	}
 	if err != nil {
-		c.Close()
+		_ = untrusted.Close(c)
 		return nil, nil, err
 	}
 	return c, cred, nil
@@ -161,7 +162,7 @@ func (k Key) dialServe() (*net.UnixConn, *unix.Ucred, error) {
 			path, userName(int(cred.Uid)), unix.EPERM)
 	}
 	if err != nil {
-		c.Close()
+		_ = untrusted.Close(c)
 		return nil, nil, err
 	}
 	return c, cred, nil

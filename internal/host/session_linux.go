@@ -10,11 +10,12 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/peeruser"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // A listener is the socket that members connect to.
 type listener struct {
-	*net.UnixListener
+	*untrusted.Listener
 	uid int // the only user that may connect; -1: any user that the file permissions admit
 }
 
@@ -30,7 +31,7 @@ func (l *leader) serve(ln *listener) {
 			closeFDs([]int{spare})
 			if c, err := ln.AcceptUnix(); err == nil {
 				reject(c, unix.EMFILE, time.Unix(1, 0))
-				c.Close()
+				_ = untrusted.Close(c)
 			}
 			if spare = openSpare(); spare < 0 {
 				time.Sleep(pause) // the member still waits to be accepted
@@ -49,7 +50,7 @@ func (l *leader) serve(ln *listener) {
 		l.mu.Lock()
 		if l.closed {
 			l.mu.Unlock()
-			c.Close()
+			_ = untrusted.Close(c)
 			return
 		}
 		l.conns[c] = struct{}{}
@@ -76,9 +77,9 @@ func reject(c *net.UnixConn, errno syscall.Errno, limit time.Time) {
 		return
 	}
 	b := make([]byte, frameLen)
-	_ = raw.Control(func(fd uintptr) { _, _, err = unix.Recvfrom(int(fd), b, unix.MSG_DONTWAIT) })
+	_ = raw.Control(func(fd uintptr) { _, err = untrusted.ReadNow(int(fd), b) }) // whatever the limit
 	if err == unix.EAGAIN {
-		_, _, _, _, _ = c.ReadMsgUnix(b, nil)
+		_, _ = untrusted.Read(c, b)
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(rejectTimeout))
 	_ = fdset.Send(c, (&frame{kind: kindReply, slot: -1, errno: errno}).bytes(), nil)
@@ -121,7 +122,7 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 		l.mu.Lock()
 		delete(l.conns, c)
 		l.mu.Unlock()
-		c.Close()
+		_ = untrusted.Close(c)
 	}()
 	cred, err := peeruser.Of(c)
 	if err != nil || uid >= 0 && !peeruser.Own(cred) {
@@ -144,8 +145,7 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 	defer l.leave(s)
 	buf := make([]byte, maxFrame+1)
 	for joined := false; ; {
-		// The kernel closes descriptors that a member sends: the message has no room for them.
-		n, _, _, _, err := c.ReadMsgUnix(buf, nil)
+		n, err := untrusted.Read(c, buf)
 		if err != nil || n == 0 {
 			return
 		}
@@ -201,8 +201,8 @@ func (l *leader) stop() {
 		l.closed = true
 		close(l.end)
 	}
-	for c := range l.conns {
-		c.Close()
+	for c := range l.conns { // serveMember closes them
+		_, _ = c.CloseRead(), c.CloseWrite()
 	}
 	l.mu.Unlock()
 	l.done.Wait()

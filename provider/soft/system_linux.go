@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // claimFile binds a name of a device's XRC domain of a file, which one process of this network namespace can have
@@ -31,7 +32,7 @@ func claimFile(device string, id fileID) (c io.Closer, taken bool) {
 		return nil, false
 	}
 	fdset.AddConn(l)
-	return l, false
+	return untrusted.Over(l), false
 }
 
 // prefetch brings the pages of b into memory, for writing if write is set.

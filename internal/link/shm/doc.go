@@ -20,6 +20,6 @@
 //
 // A Duplex (duplex_linux.go) is a stream of bytes between two processes, for iWARP. It has the same rules.
 //
-// The package imports internal/{fdset,link,mr,peeruser,ring,wire} and golang.org/x/sys. It works
+// The package imports internal/{fdset,link,mr,peeruser,ring,untrusted,wire} and golang.org/x/sys. It works
 // on Linux 5.1 and later; on other systems Wrap returns its argument.
 package shm

@@ -17,6 +17,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // A Duplex is an end of a stream of bytes in both directions between two processes of a user. Each end owns a piece of
@@ -90,7 +91,7 @@ const (
 
 // A DuplexListener waits for one peer.
 type DuplexListener struct {
-	l     *net.UnixListener
+	l     *untrusted.Listener
 	Token uint64 // random: only a process that is told can connect
 }
 
@@ -110,11 +111,12 @@ func ListenDuplex() (*DuplexListener, error) {
 		return nil, err
 	}
 	d := &DuplexListener{Token: binary.LittleEndian.Uint64(b[:])}
-	var err error
-	if d.l, err = net.ListenUnix("unix", duplexName(d.Token)); err != nil {
+	l, err := net.ListenUnix("unix", duplexName(d.Token))
+	if err != nil {
 		return nil, err
 	}
-	fdset.AddConn(d.l)
+	fdset.AddConn(l)
+	d.l = untrusted.Keep(l)
 	return d, nil
 }
 
@@ -149,7 +151,7 @@ func DialDuplex(token uint64) (*Duplex, error) {
 // newDuplex does the handshake, which is the same at both ends, and closes c. Each end sends a word: the one that dials
 // the token, the other one duplexMagic.
 func newDuplex(c *net.UnixConn, word, want uint64) (*Duplex, error) {
-	defer c.Close()
+	defer func() { _ = untrusted.Close(c) }()
 	if err := errors.Join(sameUser(c), c.SetDeadline(time.Now().Add(handshakeTimeout))); err != nil {
 		return nil, err
 	}

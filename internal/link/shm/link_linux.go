@@ -14,6 +14,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // A Link sends through shared memory to processes of this host, and over another link to all others.
@@ -235,7 +236,7 @@ func (l *Link) connect(name string, h *process, c *net.UnixConn) {
 		err = net.ErrClosed
 	}
 	if err != nil {
-		c.Close()
+		_ = untrusted.Close(c)
 		if !ended(err) {
 			l.connected(name, h, nil, routeOther)
 			return
@@ -285,7 +286,7 @@ func (l *Link) beginHandshake(c *net.UnixConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		c.Close()
+		_ = untrusted.Close(c)
 		return false
 	}
 	l.handshakes[c] = true
@@ -304,6 +305,10 @@ func (l *Link) endHandshake(c *net.UnixConn) bool {
 // Accept takes over a connection on which another process, or this one, starts the handshake of a ring set to this
 // link.
 func (l *Link) Accept(c *net.UnixConn) {
+	if sameUser(c) != nil { // before the connection counts
+		go refuse(c)
+		return
+	}
 	l.mu.Lock()
 	full := l.incoming >= maxIncoming
 	if !full {
@@ -331,7 +336,7 @@ func (l *Link) endAccept() {
 func refuse(c *net.UnixConn) {
 	_ = c.SetWriteDeadline(time.Now().Add(time.Millisecond))
 	_ = sendFrame(c, frame{kind: frameBye})
-	c.Close()
+	_ = untrusted.Close(c)
 }
 
 func (l *Link) receive(c *net.UnixConn) {

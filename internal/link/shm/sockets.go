@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // Sockets are the listeners of a Directory, by name. The zero value is ready for use.
 type Sockets struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	listeners map[string]*net.UnixListener
+	listeners map[string]*untrusted.Listener
 }
 
 // Dial connects to a process.
@@ -46,14 +47,15 @@ func (s *Sockets) Listen(names []string, accept func(*net.UnixConn)) {
 		}
 		fdset.AddConn(l)
 		if s.listeners == nil {
-			s.listeners = make(map[string]*net.UnixListener)
+			s.listeners = make(map[string]*untrusted.Listener)
 		}
-		s.listeners[name] = l
-		go acceptAll(l, accept)
+		u := untrusted.Keep(l)
+		s.listeners[name] = u
+		go acceptAll(u, accept)
 	}
 }
 
-func acceptAll(l *net.UnixListener, accept func(*net.UnixConn)) {
+func acceptAll(l *untrusted.Listener, accept func(*net.UnixConn)) {
 	for {
 		c, err := l.AcceptUnix()
 		switch {

@@ -1,0 +1,101 @@
+package control
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/untrusted"
+	"github.com/verbena-rdma/verbena/internal/untrusted/lingering"
+)
+
+// kernelBefore616 lets sockets receive descriptors, as they do before Linux 6.16.
+func kernelBefore616(t *testing.T) {
+	t.Helper()
+	was := untrusted.Refuse
+	untrusted.Refuse = func(int) {}
+	t.Cleanup(func() { untrusted.Refuse = was })
+}
+
+// giveSockets sends sockets whose close waits for a minute.
+func giveSockets(t *testing.T, c net.Conn) {
+	t.Helper()
+	f, err := c.(*net.UnixConn).File()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer f.Close()
+	release, err := lingering.Give(int(f.Fd()), 2, time.Minute)
+	t.Cleanup(release)
+	if err != nil {
+		t.Logf("the other end has closed the connection: %v", err)
+	}
+}
+
+func limited(t *testing.T, what string, f func()) {
+	t.Helper()
+	begin := time.Now()
+	f()
+	if took := time.Since(begin); took > 20*time.Second {
+		t.Errorf("%s took %v", what, took)
+	}
+}
+
+// A process that sends a program sockets instead of questions delays neither answers to others nor the program's end.
+func TestProgramIsSentSockets(t *testing.T) {
+	kernelBefore616(t)
+	patient(t)
+	s := serve(t, &program{})
+	for range mostAskers + 4 { // the last ones are refused
+		giveSockets(t, dial(t, s.Name, "x"))
+	}
+	limited(t, "an answer", func() {
+		for {
+			if _, err := report(s.Name, AskReport, new(budgets)); err == nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond) // there are still too many
+		}
+	})
+	giveSockets(t, dial(t, s.Name, "x"))
+	limited(t, "the end", s.Close)
+}
+
+// A program that answers with sockets delays no tool.
+func TestToolIsSentSockets(t *testing.T) {
+	kernelBefore616(t)
+	name := Name(os.Geteuid(), 1)
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	defer func() {
+		l.Close()
+		<-answered
+	}()
+	go func() {
+		defer close(answered)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			giveSockets(t, c)
+			fmt.Fprint(c, "{}\n")
+			go c.Close() // which waits if the tool has not closed what it was sent
+		}
+	}()
+	limited(t, "the report", func() { _, _ = report(name, AskReport, new(budgets)) })
+	limited(t, "a capture", func() {
+		s, err := Capture(name, "vrb_x", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = s.Read(make([]byte, 1))
+		_ = s.Close()
+	})
+}
