@@ -77,7 +77,8 @@ func TestToolsOfTwoPorts(t *testing.T) {
 // ibping measures the answers of a host's connection manager, here of this host's own.
 func TestIBPing(t *testing.T) {
 	out, errs, status := output(t, "ibping", "-f", "-c", "3", ownAddr)
-	if status != 0 || len(regexp.MustCompile(`(?m)^Pong from `+ownAddr+`: time [0-9.]+ ms$`).FindAllString(out, -1)) != 3 ||
+	pong := regexp.MustCompile(`(?m)^Pong from ` + ownAddr + `: time [0-9.]+ ms$`)
+	if status != 0 || len(pong.FindAllString(out, -1)) != 3 ||
 		!strings.Contains(out, "3 requests sent, 3 answered, 0% lost\nrtt min/avg/max = ") {
 		t.Errorf("status %d: %s%s", status, out, errs)
 	}

@@ -23,6 +23,6 @@
 // gives a slot to processes of one user only for as long as it runs, limits the resources of each member and user,
 // accepts no forwarded packets from members, and sends only last wills that end a connection of the member itself.
 //
-// The package imports internal/{board,environ,fdset,peeruser,untrusted,wire}, internal/wire/cmmsg, the standard library and
-// golang.org/x/sys.
+// The package imports internal/{board,environ,fdset,peeruser,untrusted,wire}, internal/wire/cmmsg, the standard library
+// and golang.org/x/sys.
 package host
