@@ -319,6 +319,28 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
+// TestNothingIsReceivedAfterAnInvalidRecord checks that the records behind an invalid one are not read: what they mean is
+// as uncertain.
+func TestNothingIsReceivedAfterAnInvalidRecord(t *testing.T) {
+	_, b, _, mem, path, _ := rings(t)
+	(&flow{src: addrA, dst: addrB}).put(mem[8:])
+	record(mem, 0, flowLen, uint8(kindFlow), 0)
+	for _, at := range []int{64, 192} {
+		wire.BTH(mem[at+8:]).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 7, 0, 0)
+		record(mem, at, wire.BTHLen+8, uint8(kindPacket), 0)
+	}
+	record(mem, 128, 20, 77, 0)
+	path.Route.(*route).rings.Load().rings.word(activeAt(0)).Store(1)
+	packets := 0
+	b.await("end of the rings", func() bool { packets += len(b.take()); return len(*b.in.Load()) == 1 })
+	if packets != 1 {
+		t.Errorf("%d packets received, must be the one before the invalid record", packets)
+	}
+	if n := b.p.Counters().ShmBroken; n != 1 {
+		t.Errorf("%d broken ring sets", n)
+	}
+}
+
 // TestInvalidPackets checks that the bit of a port that the sender does not have is ignored, and that malformed
 // packets are counted.
 func TestInvalidPackets(t *testing.T) {

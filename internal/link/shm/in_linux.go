@@ -27,6 +27,7 @@ type rxRings struct {
 	turns   []int      // indexed by port of this link: the first port of the sender that is read next
 	used    []*atomic.Uint64
 	over    atomic.Bool   // no more packets will be added
+	invalid atomic.Bool   // a record was invalid: nothing is received any more
 	drained atomic.Uint64 // bits of the ports that have received all packets after over
 	once    sync.Once
 	checks  int                                // checks of source addresses; guarded by sources.mu

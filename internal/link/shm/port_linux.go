@@ -293,7 +293,11 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 	over := l.over.Load() // before the last read
 	turn := &l.turns[p.index]
 	first := *turn
-	for ports := bits.RotateLeft64(l.active(p.index), -first); ports != 0; ports &= ports - 1 {
+	ports := bits.RotateLeft64(l.active(p.index), -first)
+	if l.invalid.Load() {
+		ports = 0
+	}
+	for ; ports != 0; ports &= ports - 1 {
 		i := (first + bits.TrailingZeros64(ports)) % 64
 		r, err := l.ringOf(p.index, i)
 		switch {
@@ -306,8 +310,10 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 		}
 		if err != nil {
 			p.counters.ShmBroken++
+			l.invalid.Store(true)
 			l.stop()
 			over = true
+			break
 		}
 		if len(b.Packets) >= recvMax {
 			*turn = i + 1
