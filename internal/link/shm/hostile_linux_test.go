@@ -319,8 +319,8 @@ func TestInvalidRecords(t *testing.T) {
 	}
 }
 
-// TestNothingIsReceivedAfterAnInvalidRecord checks that the records behind an invalid one are not read: what they mean is
-// as uncertain.
+// TestNothingIsReceivedAfterAnInvalidRecord checks that the records behind an invalid one are not read: what they mean
+// is as uncertain.
 func TestNothingIsReceivedAfterAnInvalidRecord(t *testing.T) {
 	_, b, _, mem, path, _ := rings(t)
 	(&flow{src: addrA, dst: addrB}).put(mem[8:])
