@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -297,5 +298,47 @@ func TestClosedLenderHasNothing(t *testing.T) {
 		if n := descriptors(t); n != before {
 			t.Errorf("%d descriptors after close, %d before", n, before)
 		}
+	}
+}
+
+// TestRetriesOfASend checks which errors are worth another try, that the tries are bounded in time, and that a kernel
+// short of memory gets a pause.
+func TestRetriesOfASend(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	s := &sender{socket: l.ports[0].tx[0]}
+	for _, c := range []struct {
+		errno unix.Errno
+		left  time.Duration
+		want  bool
+	}{
+		{unix.EINTR, 0, true}, {unix.EAGAIN, 0, false}, {unix.ENOBUFS, 0, false}, {unix.EAGAIN, sendTimeout, true},
+		{unix.ENOBUFS, sendTimeout, true}, {unix.EPERM, sendTimeout, false},
+	} {
+		s.timeLeft = c.left
+		begin := time.Now()
+		got := s.retry(c.errno)
+		took := time.Since(begin)
+		if got != c.want {
+			t.Errorf("%v with %v left: %v", c.errno, c.left, got)
+		}
+		if spent := c.left - s.timeLeft; got && c.errno != unix.EINTR && (spent <= 0 || spent > took+time.Microsecond) {
+			t.Errorf("%v: %v of %v are spent in %v", c.errno, spent, c.left, took)
+		}
+		if got && c.errno == unix.ENOBUFS && took < 100*time.Microsecond {
+			t.Errorf("a pause of %v", took)
+		}
+	}
+}
+
+// TestLastWillsOfOwnAddresses checks that a link has room for last wills at its own addresses only.
+func TestLastWillsOfOwnAddresses(t *testing.T) {
+	l := openShared(t, testPort(t), 1, lo4)
+	if w := l.NewLastWill(&link.Path{Src: lo4, Dst: lo4b}); w == nil {
+		t.Error("no room at the own address")
+	} else {
+		w.Drop()
+	}
+	if w := l.NewLastWill(&link.Path{Src: lo4b, Dst: lo4}); w != nil {
+		t.Error("room at an address that the link does not have")
 	}
 }
