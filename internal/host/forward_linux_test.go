@@ -3,6 +3,8 @@ package host
 import (
 	"fmt"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // TestMailIsBounded checks the limits of the mail of one member and of all, and that a full queue does not keep mail
@@ -41,5 +43,29 @@ func TestMailIsBounded(t *testing.T) {
 	}
 	if s, _ := o.next(); s != greedy {
 		t.Error("the members are not served in turn")
+	}
+}
+
+// TestHeldRequestsOfAnotherService checks that the owner of a service ID gets the requests that were held for it, and
+// none for another ID, which wait further.
+func TestHeldRequestsOfAnotherService(t *testing.T) {
+	_, g := testLeader(t)
+	l := g.leader
+	got := make(chan []byte, 8)
+	owner := &session{send: func(b []byte) bool { got <- b; return true }}
+	l.mu.Lock()
+	until := l.now().Add(heldTime)
+	for _, service := range []uint64{1, 2, 1} {
+		l.held = append(l.held, heldMail{service, forSlot(int(service), 64), until})
+	}
+	l.releaseHeld(1, owner)
+	if len(l.held) != 1 || l.held[0].service != 2 {
+		t.Errorf("%+v are held, want the request for the other ID", l.held)
+	}
+	l.mu.Unlock()
+	for range 2 {
+		if m, ok := parseMail(<-got); !ok || SlotOf(wire.BTH(m.Packet).DestQPN()) != 1 {
+			t.Errorf("%+v came", m)
+		}
 	}
 }
