@@ -36,14 +36,18 @@ type Link struct {
 	recvBuffer atomic.Int64 // length of the shortest receive buffer in bytes
 
 	// mu guards the following, and the order of changes to the sockets of the ports. A request to the process that leads
-	// at an address is made with mu held, and so for up to 5 s if that is stopped; those about groups are made without.
+	// at an address is made with mu held, and so for up to 5 s if that is stopped; those about groups are made without,
+	// and so is the wait of SetAddrs for the end of a membership.
 	mu sync.Mutex
 	// +checklocks:mu
-	addrs  []netip.Addr
-	groups map[netip.Addr]int // number of joins
+	addrs     []netip.Addr
+	departing []*member          // of addresses that the link has left
+	groups    map[netip.Addr]int // number of joins
 	// +checklocks:mu
 	closed bool
 	claims map[*serviceClaim]struct{} // of service IDs, that are not released
+
+	changing sync.Mutex // one call of SetAddrs at a time; before mu
 
 	// membersMu guards members, and the use of each by a goroutine that does not hold mu. A change needs both locks.
 	membersMu sync.Mutex
@@ -69,6 +73,7 @@ func openBatched(cfg Config) (link.Link, error) {
 	if cfg.Shared {
 		if err := l.join(); err != nil {
 			l.leave()
+			l.endDeparting()
 			return nil, err
 		}
 	}
@@ -167,6 +172,18 @@ func (l *Link) SetAddrs(addrs []netip.Addr) error {
 	if err != nil {
 		return err
 	}
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	err = l.change(addrs)
+	for _, m := range l.takeDeparting() {
+		m.group.Depart() // the link may get the address again
+		m.close()
+	}
+	return err
+}
+
+// change is SetAddrs, without the wait for the processes that lead at addresses that the link leaves.
+func (l *Link) change(addrs []netip.Addr) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -259,15 +276,21 @@ func (l *Link) dropAddr(a netip.Addr) {
 		l.membersMu.Lock()
 		delete(l.members, a)
 		l.membersMu.Unlock()
-		m.group.Depart() // the link may get the address again
 		l.forgetMember(m)
+		l.departing = append(l.departing, m)
 	}
 	for _, p := range l.ports {
 		p.remove(a)
 	}
-	if m != nil {
-		m.close()
-	}
+}
+
+// takeDeparting returns the members of addresses that the link has left. The caller, without mu, ends them.
+func (l *Link) takeDeparting() []*member {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.departing
+	l.departing = nil
+	return all
 }
 
 // tryGSO makes the link send no GSO runs if the kernel does not support UDP_SEGMENT (4.18 and later) at a socket.
@@ -304,17 +327,33 @@ func versionAtLeast(release string, major, minor int) bool {
 // Close closes the sockets and ends a Wait.
 func (l *Link) Close() error {
 	l.stopMembers()
+	if !l.shut() {
+		return errClosed
+	}
+	l.endDeparting()
+	return nil
+}
+
+// shut closes the ports, and reports whether the link was open.
+func (l *Link) shut() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return errClosed
+		return false
 	}
 	l.closed = true
 	l.leave()
 	for _, p := range l.ports {
 		p.close()
 	}
-	return nil
+	return true
+}
+
+// endDeparting ends the members of addresses that the link has left, without a wait.
+func (l *Link) endDeparting() {
+	for _, m := range l.takeDeparting() {
+		m.close()
+	}
 }
 
 // stopMembers ends the requests to processes that lead, whose callers hold mu.

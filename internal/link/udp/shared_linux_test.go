@@ -477,6 +477,35 @@ func TestSharedStoppedLeaderBlocksNothingElse(t *testing.T) {
 	}
 }
 
+// TestSharedStoppedLeaderBlocksNoOtherAddress checks that a claim at one address does not wait while SetAddrs leaves
+// another one, whose leader is stopped.
+func TestSharedStoppedLeaderBlocksNoOtherAddress(t *testing.T) {
+	port := testPort(t)
+	leader := startHelper(t, os.Args[0], port, nil)
+	l := openShared(t, port, 1, lo4, lo4b)
+	stop(t, leader.cmd.Process)
+	left := make(chan error, 1)
+	go func() { left <- l.SetAddrs([]netip.Addr{lo4b}) }()
+	member := func() *member {
+		l.membersMu.Lock()
+		defer l.membersMu.Unlock()
+		return l.members[lo4]
+	}
+	for member() != nil {
+		time.Sleep(time.Millisecond)
+	}
+	begin := time.Now()
+	if _, err := l.ClaimService(0x1235, lo4b); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > 4*time.Second {
+		t.Errorf("the claim took %v", took)
+	}
+	if err := <-left; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestSharedStoppedLeaderBlocksNoOtherGroup checks that other calls of the link do not wait while a join of an IPv6
 // group at the loopback address waits for a leader that is stopped, and that the join reports that it has failed.
 func TestSharedStoppedLeaderBlocksNoOtherGroup(t *testing.T) {
