@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -31,6 +32,9 @@ type connection struct {
 	flushed bool // failQP has moved the QP to ERR: the waits have ended
 	// failed is the event with which the QP went to ERR by itself; the waits have ended then too.
 	failed verbs.EventType // 0 (CQ_ERR, which no QP has): none
+	// fault is the first such event since the ID has its QP. Unlike failed it is set before the end of the stream, which
+	// follows over iWARP, is reported.
+	fault atomic.Uint32
 }
 
 // connState is the state of an ID's connection. The states of ID.state are those of librdmacm; connState says in

@@ -159,11 +159,12 @@ func (id *ID) whileConnected(ctx context.Context) (here context.Context, forget 
 // +checklocks:id.mu
 func (id *ID) watchQP(qp *verbs.QP) {
 	id.failed = 0
+	id.fault.Store(0)
 	if !id.sync {
 		return
 	}
 	m := id.dev.cm
-	seam.WatchQP(qp, func(event uint32) { id.onQPFailed(m, qp, verbs.EventType(event)) })
+	seam.WatchQP(qp, &id.fault, func(event uint32) { id.onQPFailed(m, qp, verbs.EventType(event)) })
 }
 
 // onQPFailed ends the waits for completions because of an event of the QP. If the manager m knows a reason, such as a

@@ -165,7 +165,8 @@ func (id *ID) sge(op string, buf []byte, mr *verbs.MR) (verbs.SGE, error) {
 // error wraps ctx's. When the connection of a synchronous ID has ended, and all completions were returned, the error is
 // ENOTCONN and io.EOF; the C function waits until the retries of the requests end, or for ever. Disconnect then flushes
 // the requests that are left. ETIMEDOUT, not io.EOF, if the peer does not answer keep-alive (SetKeepAlive); EIO if the
-// QP has gone to ERR by itself, because of a bad request of the peer for example: an event of the context says why too.
+// QP has gone to ERR by itself, because of a bad request of the peer for example, even if the peer has left since: an
+// event of the context says why too.
 func (id *ID) GetSendComp(ctx context.Context) (verbs.WC, error) {
 	id.mu.Lock()
 	cq, sync := id.sendCQ, id.sync
@@ -233,6 +234,8 @@ func (id *ID) errOver(op string) error {
 		return id.errClosed(op)
 	case id.state == stRemoved:
 		e.Detail = deviceGone
+	case id.conn == connPeerLeft && id.fault.Load() != 0:
+		qpFailed(e, verbs.EventType(id.fault.Load()))
 	case id.conn == connPeerLeft:
 		e.Detail = peerLeft
 	case id.conn == connSilent:
@@ -240,12 +243,17 @@ func (id *ID) errOver(op string) error {
 	case id.conn == connDisconnected, id.flushed && id.conn == connEstablished:
 		e.Detail = "this side has called Disconnect"
 	case id.failed != 0 && !id.conn.over():
-		e.Errno, e.Err = syscall.EIO, nil
-		e.Detail = fmt.Sprintf("the QP has failed: %v (%d)", id.failed, uint32(id.failed))
+		qpFailed(e, id.failed)
 	default:
 		e.Detail = "the connection was not made"
 	}
 	return e
+}
+
+// qpFailed makes e the error of a QP that went to ERR by itself.
+func qpFailed(e *Error, event verbs.EventType) {
+	e.Errno, e.Err = syscall.EIO, nil
+	e.Detail = fmt.Sprintf("the QP has failed: %v (%d)", event, uint32(event))
 }
 
 // comp waits for a completion. It does so without the events of the CQ's channel, as one event may stand for several

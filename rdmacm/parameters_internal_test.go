@@ -147,6 +147,10 @@ func TestErrOver(t *testing.T) {
 		{"disconnected", func(id *ID) { id.conn = connDisconnected }, syscall.ENOTCONN, "this side"},
 		{"disconnecting", func(id *ID) { id.conn, id.flushed = connEstablished, true }, syscall.ENOTCONN, "this side"},
 		{"failed", func(id *ID) { id.conn, id.failed = connEstablished, verbs.EventQPFatal }, syscall.EIO, "has failed"},
+		{"failed, and the peer has left", func(id *ID) {
+			id.conn, id.failed = connPeerLeft, verbs.EventQPAccessErr
+			id.fault.Store(uint32(verbs.EventQPReqErr))
+		}, syscall.EIO, "invalid request"},
 		{"refused", func(id *ID) { id.conn, id.failed = connFailed, verbs.EventQPFatal }, syscall.ENOTCONN, "not made"},
 	} {
 		id := &ID{ps: PSTCP}

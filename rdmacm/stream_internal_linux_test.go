@@ -186,6 +186,43 @@ func TestStreamParameters(t *testing.T) {
 	})
 }
 
+// A bad request of the peer is not an orderly end, although the stream ends with it: the wait for a message says that
+// the QP has failed, also when the end of the stream was noticed first.
+func TestStreamFaultBeforeItsEnd(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		opts := &Options{Host: w.h}
+		l, err := Listen(w.Context(), "127.0.0.1:0", opts)
+		w.ok(err)
+		accepted := make(chan *ID, 1)
+		go func() {
+			id, err := l.Accept(w.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			accepted <- id
+		}()
+		active, err := Dial(w.Context(), l.Addr().String(), opts)
+		w.ok(err)
+		passive := <-accepted
+		w.ok(active.PostWrite(1, []byte("x"), nil, verbs.SendInline, 1, 0xbad))
+		left := func() bool {
+			passive.mu.Lock()
+			defer passive.mu.Unlock()
+			return passive.conn == connPeerLeft
+		}
+		for end := time.Now().Add(20 * time.Second); !left() && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		for range 2 {
+			_, err := passive.GetRecvComp(w.Context())
+			w.errno(err, syscall.EIO)
+		}
+		w.ok(passive.Close())
+		w.ok(active.Close())
+		w.ok(l.Close())
+	})
+}
+
 // A peer that answers fewer READs than this side wants outstanding, and has fewer outstanding, decides.
 func TestStreamPeerWithFewerResources(t *testing.T) {
 	inStream(t, func(w *streamWorld) {

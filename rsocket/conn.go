@@ -120,8 +120,11 @@ func (c *Conn) SetKeepAlive(idle time.Duration) error {
 }
 
 // SetLinger sets how long Close waits, at most two seconds. With 0 Close does not wait, and unacknowledged data is
-// lost. EINVAL for a time below 0.
+// lost. EINVAL for a time below 0, net.ErrClosed after Close.
 func (c *Conn) SetLinger(d time.Duration) error {
+	if c.st.IsClosed() {
+		return c.fail("set", net.ErrClosed)
+	}
 	if d < 0 {
 		return c.fail("set", syscall.EINVAL)
 	}

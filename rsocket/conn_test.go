@@ -113,6 +113,7 @@ func TestErrorsOfPackageNet(t *testing.T) {
 		is("write when closed", err, net.ErrClosed, "write", false)
 		is("close when closed", a.Close(), net.ErrClosed, "close", false)
 		is("deadline when closed", a.SetDeadline(past), net.ErrClosed, "set", false)
+		is("SetLinger when closed", a.SetLinger(0), net.ErrClosed, "set", false)
 		is("CloseWrite when closed", a.CloseWrite(), net.ErrClosed, "close", false)
 		_, err = p.dialer(rsocket.Options{}).Dial("tcp", p.B.At(1))
 		is("nobody listens", err, syscall.ECONNREFUSED, "dial", false)

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/seam"
@@ -296,7 +297,9 @@ func init() {
 		return newError("count_events", "", EINVAL, "must be of a completion channel or a context")
 	}
 	seam.OnEvent = func(ch any, f func()) { ch.(*CompChannel).q.onEvent(f) }
-	seam.WatchQP = func(qp any, f func(event uint32)) { qp.(*QP).watch.Store(&f) }
+	seam.WatchQP = func(qp any, first *atomic.Uint32, f func(event uint32)) {
+		qp.(*QP).watch.Store(&qpWatch{first, f})
+	}
 	seam.CreateQP = func(op string, pd, init, create any) (any, error) {
 		return pd.(*PD).createQP(op, init.(*QPInitAttr), create.(func(*QPInitAttr, DriverQPEvents) (DriverQP, error)))
 	}

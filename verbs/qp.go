@@ -25,7 +25,7 @@ type QP struct {
 	lifetime lifetime
 	word     atomic.Uint64 // state, see below
 	asyncEv  ackCount
-	watch    atomic.Pointer[func(event uint32)] // see seam.WatchQP
+	watch    atomic.Pointer[qpWatch] // see seam.WatchQP
 
 	sendRoom     atomic.Uint32 // init.Cap.MaxSendWR, which a resize changes
 	table        *RWQIndTable  // spreads the receives; nil without one
@@ -281,10 +281,17 @@ func (up *qpEvents) Event(t EventType) {
 	qp.ctx.raise(AsyncEvent{Type: t, QP: qp, of: &qp.asyncEv})
 	switch t {
 	case EventQPFatal, EventQPReqErr, EventQPAccessErr:
-		if f := qp.watch.Load(); f != nil {
-			go (*f)(uint32(t)) // the driver holds locks
+		if w := qp.watch.Load(); w != nil {
+			w.first.CompareAndSwap(0, uint32(t))
+			go w.f(uint32(t)) // the driver holds locks
 		}
 	}
+}
+
+// qpWatch is what seam.WatchQP was given.
+type qpWatch struct {
+	first *atomic.Uint32
+	f     func(event uint32)
 }
 
 func (up *qpEvents) StateChanged(s QPState) {

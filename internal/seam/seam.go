@@ -1,7 +1,9 @@
 // Package seam connects package verbs with the packages of this module that need more of it than programs may have:
-// internal/driver and internal/gsi, which give the functions below their types. It owns nothing and imports nothing, so
-// that verbs can import it. Packages verbs and rdmacm set the functions when they are initialised.
+// internal/driver and internal/gsi, which give the functions below their types. It owns nothing and imports only the
+// standard library, so that verbs can import it. Packages verbs and rdmacm set the functions when they are initialised.
 package seam
+
+import "sync/atomic"
 
 var (
 	// Register makes a verbs.DriverProvider known.
@@ -18,7 +20,9 @@ var (
 	CreateQP func(op string, pd, init, create any) (any, error)
 	// WatchQP has f called, in a goroutine of its own, for each asynchronous event of a QP (*verbs.QP) that says that the
 	// QP has failed, with the number of the verbs.EventType. It replaces an earlier f. The program gets the event too.
-	WatchQP func(qp any, f func(event uint32))
+	// first has the first of these events before the provider continues, and so before it reports the end of the QP's
+	// stream.
+	WatchQP func(qp any, first *atomic.Uint32, f func(event uint32))
 
 	// CountEvents makes a queue of events, a *verbs.CompChannel's or the asynchronous events of a *verbs.Context, count
 	// its events in a descriptor of the caller, an eventfd with EFD_SEMAPHORE, blocking or not: each event that is
