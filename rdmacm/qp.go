@@ -190,11 +190,15 @@ func (id *ID) initQP(qp *verbs.QP) error {
 }
 
 // DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). It leaves
-// the ID's multicast groups. EINVAL without a QP, EBUSY while the program has attached it to a group by itself. It
+// the ID's multicast groups. EINVAL without a QP (ErrClosed after
+// Close), EBUSY while the program has attached it to a group by itself. It
 // blocks until the asynchronous events of the QP, and the events of its channels, are acknowledged.
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	if id.qp == nil && id.state == stDestroying {
+		return id.errClosed("destroy_qp")
+	}
 	if id.qp == nil {
 		return id.fail("destroy_qp", syscall.EINVAL, "the ID has no QP")
 	}

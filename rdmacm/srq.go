@@ -56,10 +56,14 @@ func (id *ID) CreateSRQ(pd *verbs.PD, init *verbs.SRQInitAttr) error {
 	return nil
 }
 
-// DestroySRQ destroys the ID's SRQ (rdma_destroy_srq). EBUSY while QPs use it, EINVAL without one.
+// DestroySRQ destroys the ID's SRQ (rdma_destroy_srq). EBUSY while QPs use it, EINVAL without one, ErrClosed
+// after Close.
 func (id *ID) DestroySRQ() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()
+	if id.srq == nil && id.state == stDestroying {
+		return id.errClosed("destroy_srq")
+	}
 	if id.srq == nil {
 		return id.fail("destroy_srq", syscall.EINVAL, "the ID has no SRQ")
 	}

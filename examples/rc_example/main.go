@@ -17,6 +17,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strconv"
 
 	_ "github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -41,10 +42,15 @@ func main() {
 	c := config{port: 1}
 	flag.IntVar(&c.tcpPort, "p", 19875, "TCP `port` for the exchange")
 	flag.StringVar(&c.device, "d", "", "device `name` (default: the first)")
-	port := flag.Uint("i", 1, "`port` of the device")
+	flag.Func("i", "`port` of the device (default 1)", func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 8)
+		c.port = uint8(n)
+		return err
+	})
+	c.port = 1
 	flag.IntVar(&c.gidIndex, "g", -1, "GID `index` (default: chosen by the peer's address)")
 	flag.Parse()
-	c.port, c.server = uint8(*port), flag.Arg(0)
+	c.server = flag.Arg(0)
 	if err := run(c, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "rc_example:", err)
 		os.Exit(1)

@@ -181,8 +181,8 @@ func (t *topper) look() (look, []qpRow, error) {
 	return l, rows, nil
 }
 
-// rate returns the counters' rates per second since the last look. They are 0 for a new QP, and for one
-// whose counters are smaller than before, which is another QP with the same number.
+// rate returns the counters' rates per second since the last look. They are 0 for a new QP. One
+// whose counters are smaller than before is another QP with the same number, whose counters began at 0 since then.
 func rate(k key, now, last look) (r [4]float64) {
 	b := now.qps[k]
 	a, known := last.qps[k]
