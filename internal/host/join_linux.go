@@ -21,6 +21,9 @@ func Join(key Key, cfg Config) (*Group, error) {
 	g.changed = sync.NewCond(&g.mu)
 	for w := (waiting{key: key, begin: time.Now()}); ; sleepAbout(pause) {
 		c, cred, err := key.dialServe()
+		if errors.Is(err, unix.EAGAIN) && time.Since(w.begin) <= timeout {
+			continue // others fill the queue of its socket
+		}
 		if err != nil {
 			return nil, err
 		}
