@@ -3,6 +3,8 @@ package iwtcp
 import (
 	"errors"
 	"os"
+	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -14,8 +16,17 @@ import (
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
-// descriptors are those of the process, with what they stand for.
+// pollerOpen opens the descriptors of Go's network poller, which a process opens when it first needs them.
+var pollerOpen = sync.OnceFunc(func() {
+	if r, w, err := os.Pipe(); err == nil {
+		_, _ = r.Close(), w.Close()
+	}
+})
+
+// descriptors are those of the process, with what they stand for. There may be fewer later: those of garbage of other
+// tests.
 func descriptors(t *testing.T) map[string]string {
+	pollerOpen()
 	t.Helper()
 	dir, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -33,6 +44,9 @@ func descriptors(t *testing.T) map[string]string {
 // withFree calls f while the process can open n descriptors more.
 func withFree(t *testing.T, n int, f func()) {
 	t.Helper()
+	for range 2 { // so that no connection of another test is collected, and closed, meanwhile
+		runtime.GC()
+	}
 	var held []int
 	for range n {
 		fd, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -67,7 +81,7 @@ func TestLoopWithoutDescriptors(t *testing.T) {
 		if d.Find(1) != nil || d.loop.Load() != nil {
 			t.Errorf("%d descriptors: the device has a QP or a loop", n)
 		}
-		if after := len(descriptors(t)); after != before {
+		if after := len(descriptors(t)); after > before {
 			t.Errorf("%d descriptors: %d are open, %d before", n, after, before)
 		}
 	}
