@@ -38,7 +38,7 @@ func (r *responder) ackAgain(seq uint32) {
 	upTo := psn.Add(r.epsn, -1)
 	for i := r.oldest(); i != r.head; i++ {
 		res := r.at(i)
-		if !psn.Less(seq, res.first) {
+		if !psn.Less(seq, res.last) {
 			continue
 		}
 		if res.pending {

@@ -151,6 +151,25 @@ func (q *replies) keepTodo() {
 	}
 }
 
+// PSNs are compared as if they were less than 2^23 apart, so resources whose last PSN is more than maxAge PSNs old are
+// dropped, once per expireEvery PSNs. No request of a peer waits for its response for so long: the peer would have had
+// to send that many packets meanwhile.
+const (
+	maxAge      = 6 << 20
+	expireEvery = 1 << 20
+)
+
+// expire drops the resources that are too old when PSN next is expected.
+func (q *replies) expire(next uint32) {
+	for q.kept > 0 {
+		if res := q.at(q.oldest()); res.pending || (next-res.last)&psn.Mask <= maxAge {
+			break
+		}
+		q.kept--
+	}
+	q.keepTodo()
+}
+
 // covers drops an ACK that the response of res makes redundant.
 func (q *replies) covers(res *resource) {
 	if t := &q.tail; t.acked && psn.Less(t.seq, res.next) {

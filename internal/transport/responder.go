@@ -259,7 +259,11 @@ func (r *responder) checkPayload(info *wire.Info, n int) bool {
 
 // step advances past n PSNs and, if endsMessage, past a message.
 func (r *responder) step(n int, endsMessage bool) {
-	r.epsn = psn.Add(r.epsn, n)
+	was := r.epsn
+	r.epsn = psn.Add(was, n)
+	if (was^r.epsn)/expireEvery != 0 {
+		r.expire(r.epsn)
+	}
 	if endsMessage {
 		r.msn = psn.Next(r.msn)
 	}
