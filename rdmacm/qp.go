@@ -190,9 +190,8 @@ func (id *ID) initQP(qp *verbs.QP) error {
 }
 
 // DestroyQP destroys the ID's QP and the CQs and channels that CreateQP has made for it (rdma_destroy_qp). It leaves
-// the ID's multicast groups. EINVAL without a QP (ErrClosed after
-// Close), EBUSY while the program has attached it to a group by itself. It
-// blocks until the asynchronous events of the QP, and the events of its channels, are acknowledged.
+// the ID's multicast groups. EINVAL without a QP (ErrClosed after Close), EBUSY while the program has attached it to a
+// group by itself. It blocks until the asynchronous events of the QP, and the events of its channels, are acknowledged.
 func (id *ID) DestroyQP() error {
 	id.mu.Lock()
 	defer id.mu.Unlock()

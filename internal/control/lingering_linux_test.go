@@ -11,14 +11,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/untrusted/lingering"
 )
 
-// kernelBefore616 lets sockets receive descriptors, as they do before Linux 6.16.
-func kernelBefore616(t *testing.T) {
-	t.Helper()
-	was := untrusted.Refuse
-	untrusted.Refuse = func(int) {}
-	t.Cleanup(func() { untrusted.Refuse = was })
-}
-
 // giveSockets sends sockets whose close waits for a minute.
 func giveSockets(t *testing.T, c net.Conn) {
 	t.Helper()
@@ -35,24 +27,15 @@ func giveSockets(t *testing.T, c net.Conn) {
 	}
 }
 
-func limited(t *testing.T, what string, f func()) {
-	t.Helper()
-	begin := time.Now()
-	f()
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("%s took %v", what, took)
-	}
-}
-
 // A process that sends a program sockets instead of questions delays neither answers to others nor the program's end.
 func TestProgramIsSentSockets(t *testing.T) {
-	kernelBefore616(t)
+	lingering.OldKernel(t, &untrusted.Refuse)
 	patient(t)
 	s := serve(t, &program{})
 	for range mostAskers + 4 { // the last ones are refused
 		giveSockets(t, dial(t, s.Name, "x"))
 	}
-	limited(t, "an answer", func() {
+	lingering.Limited(t, "an answer", func() {
 		for {
 			if _, err := report(s.Name, AskReport, new(budgets)); err == nil {
 				return
@@ -61,12 +44,12 @@ func TestProgramIsSentSockets(t *testing.T) {
 		}
 	})
 	giveSockets(t, dial(t, s.Name, "x"))
-	limited(t, "the end", s.Close)
+	lingering.Limited(t, "the end", s.Close)
 }
 
 // A program that answers with sockets delays no tool.
 func TestToolIsSentSockets(t *testing.T) {
-	kernelBefore616(t)
+	lingering.OldKernel(t, &untrusted.Refuse)
 	name := Name(os.Geteuid(), 1)
 	l, err := net.Listen("unix", name)
 	if err != nil {
@@ -89,8 +72,8 @@ func TestToolIsSentSockets(t *testing.T) {
 			go c.Close() // which waits if the tool has not closed what it was sent
 		}
 	}()
-	limited(t, "the report", func() { _, _ = report(name, AskReport, new(budgets)) })
-	limited(t, "a capture", func() {
+	lingering.Limited(t, "the report", func() { _, _ = report(name, AskReport, new(budgets)) })
+	lingering.Limited(t, "a capture", func() {
 		s, err := Capture(name, "vrb_x", "")
 		if err != nil {
 			t.Fatal(err)

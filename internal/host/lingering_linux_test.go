@@ -10,14 +10,6 @@ import (
 	"github.com/verbena-rdma/verbena/internal/untrusted/lingering"
 )
 
-// kernelBefore616 lets sockets receive descriptors, as they do before Linux 6.16.
-func kernelBefore616(t *testing.T) {
-	t.Helper()
-	was := untrusted.Refuse
-	untrusted.Refuse = func(int) {}
-	t.Cleanup(func() { untrusted.Refuse = was })
-}
-
 // giveSockets sends a leader sockets whose close waits for a minute, on many connections. It returns when the leader
 // has them, or their connections wait to be accepted.
 func giveSockets(t *testing.T, key Key, dial func() (int, error)) {
@@ -44,19 +36,9 @@ func giveSockets(t *testing.T, key Key, dial func() (int, error)) {
 	}
 }
 
-// limited fails the test if f takes as long as only the close of such a socket does.
-func limited(t *testing.T, what string, f func()) {
-	t.Helper()
-	begin := time.Now()
-	f()
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("%s took %v", what, took)
-	}
-}
-
 // A member of verbena serve that sends sockets delays neither other members nor the end of the leader.
 func TestServeIsSentSockets(t *testing.T) {
-	kernelBefore616(t)
+	lingering.OldKernel(t, &untrusted.Refuse)
 	key, s, _ := testServer(t)
 	first, _ := newHostile(t, key)
 	giveSockets(t, key, func() (int, error) {
@@ -72,16 +54,16 @@ func TestServeIsSentSockets(t *testing.T) {
 		defer f.Close()
 		return unix.Dup(int(f.Fd()))
 	})
-	limited(t, "a member", func() {
+	lingering.Limited(t, "a member", func() {
 		first.ask(frame{kind: kindClaim, slot: -1})
 		testMember(t, key).claim(t, -1)
 	})
-	limited(t, "the end of serve", s.Close)
+	lingering.Limited(t, "the end of serve", s.Close)
 }
 
 // Neither does another process that connects to the leader of a user.
 func TestLeaderIsSentSockets(t *testing.T) {
-	kernelBefore616(t)
+	lingering.OldKernel(t, &untrusted.Refuse)
 	t.Setenv(envRun, t.TempDir())
 	key := ownKey()
 	leads := testMember(t, key)
@@ -93,6 +75,6 @@ func TestLeaderIsSentSockets(t *testing.T) {
 		}
 		return fd, err
 	})
-	limited(t, "a member", func() { testMember(t, key).claim(t, -1) })
-	limited(t, "the end of the leader", leads.Close)
+	lingering.Limited(t, "a member", func() { testMember(t, key).claim(t, -1) })
+	lingering.Limited(t, "the end of the leader", leads.Close)
 }

@@ -1,20 +1,13 @@
 package kmad
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/cheader"
 )
 
 // TestLayout compares the sizes, offsets and numbers with those of the kernel's header, where it and a C compiler are.
 func TestLayout(t *testing.T) {
-	cc, err := exec.LookPath("cc")
-	if _, e := os.Stat("/usr/include/rdma/ib_user_mad.h"); err != nil || e != nil {
-		t.Skip("no C compiler, or no header rdma/ib_user_mad.h (linux-libc-dev)")
-	}
 	const header, request = "struct ib_user_mad_hdr", "struct ib_user_mad_reg_req2"
 	want := map[string]int64{
 		"sizeof(" + header + ")": headerLen, "sizeof(" + request + ")": requestLen,
@@ -32,16 +25,5 @@ func TestLayout(t *testing.T) {
 			want["offsetof("+of+", "+name+")"] = at
 		}
 	}
-	var src strings.Builder
-	src.WriteString("#include <stddef.h>\n#include <rdma/ib_user_mad.h>\n#include <rdma/rdma_user_ioctl.h>\n")
-	for expr, n := range want {
-		src.WriteString("_Static_assert(" + expr + " == " + strconv.FormatInt(n, 10) + ", \"" + expr + "\");\n")
-	}
-	file := filepath.Join(t.TempDir(), "layout.c")
-	if err := os.WriteFile(file, []byte(src.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(cc, "-fsyntax-only", file).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cheader.Check(t, want, "rdma/rdma_user_ioctl.h", "rdma/ib_user_mad.h")
 }

@@ -1,21 +1,14 @@
 package ucma
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/cheader"
 )
 
 // TestLayout compares the sizes and offsets with those of the kernel's header, where it and a C compiler are.
 func TestLayout(t *testing.T) {
-	cc, err := exec.LookPath("cc")
-	if _, e := os.Stat("/usr/include/rdma/rdma_user_cm.h"); err != nil || e != nil {
-		t.Skip("no C compiler, or no header rdma/rdma_user_cm.h (linux-libc-dev)")
-	}
-	want := map[string]int{
+	want := map[string]int64{
 		"sizeof(struct rdma_ucm_conn_param)": paramLen, "sizeof(struct rdma_ucm_ud_param)": udParamLen,
 		"sizeof(struct rdma_ucm_event_resp)": eventLen, "offsetof(struct rdma_ucm_event_resp, param)": eventBody,
 		"offsetof(struct rdma_ucm_event_resp, ece)": eventECE, "sizeof(struct rdma_ucm_query_addr_resp)": queryAddrLen,
@@ -32,16 +25,5 @@ func TestLayout(t *testing.T) {
 		"sizeof(struct ib_path_rec_data)": 72,
 		"RDMA_USER_CM_CMD_JOIN_MCAST":     cmdJoinMcast,
 	}
-	var src strings.Builder
-	src.WriteString("#include <stddef.h>\n#include <netinet/in.h>\n#include <rdma/rdma_user_cm.h>\n")
-	for expr, n := range want {
-		src.WriteString("_Static_assert(" + expr + " == " + strconv.Itoa(n) + ", \"" + expr + "\");\n")
-	}
-	file := filepath.Join(t.TempDir(), "layout.c")
-	if err := os.WriteFile(file, []byte(src.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command(cc, "-fsyntax-only", file).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	cheader.Check(t, want, "netinet/in.h", "rdma/rdma_user_cm.h")
 }

@@ -18,14 +18,6 @@ const (
 	soon   = linger / 4
 )
 
-// accepting replaces Refuse by what a kernel before 6.16 does, which is nothing.
-func accepting(t *testing.T) {
-	t.Helper()
-	was := Refuse
-	Refuse = func(int) {}
-	t.Cleanup(func() { Refuse = was })
-}
-
 // pair returns a connection and the descriptor of its peer.
 func pair(t *testing.T, kind int) (*net.UnixConn, int) {
 	t.Helper()
@@ -96,7 +88,7 @@ func TestReadDropsSockets(t *testing.T) {
 
 // A listener closes connections that it has not accepted, while its goroutine waits in AcceptUnix.
 func TestCloseOfListener(t *testing.T) {
-	accepting(t)
+	lingering.OldKernel(t, &Refuse)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(t.TempDir(), "s"), Net: "unix"})
 	if err != nil {
 		t.Fatal(err)

@@ -5,10 +5,29 @@ package lingering
 import (
 	"errors"
 	"net"
+	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// OldKernel replaces untrusted.Refuse, which refuse points to, for a test by what a kernel before 6.16 does: nothing.
+func OldKernel(tb testing.TB, refuse *func(int)) {
+	tb.Helper()
+	was := *refuse
+	*refuse = func(int) {}
+	tb.Cleanup(func() { *refuse = was })
+}
+
+// Limited fails the test if f takes as long as only the close of such a socket does.
+func Limited(tb testing.TB, what string, f func()) {
+	tb.Helper()
+	begin := time.Now()
+	f()
+	if took := time.Since(begin); took > 20*time.Second {
+		tb.Errorf("%s took %v", what, took)
+	}
+}
 
 // Socket returns the descriptor of a TCP socket with data that its peer does not read: the close of its last
 // descriptor waits for wait, or until release is called.
