@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -31,8 +32,8 @@ func Own(cred *unix.Ucred) bool {
 	return int(cred.Uid) == os.Geteuid() && (cred.Uid != overflow() || allMapped() || sameNamespace(cred.Pid))
 }
 
-// overflow returns the number that stands for users without one.
-func overflow() uint32 {
+// overflow returns the number that stands for users without one. It is read once: a host sets it when it starts.
+var overflow = sync.OnceValue(func() uint32 {
 	const usual = 65534
 	b, err := os.ReadFile("/proc/sys/kernel/overflowuid")
 	if err != nil {
@@ -43,7 +44,7 @@ func overflow() uint32 {
 		return usual
 	}
 	return uint32(n)
-}
+})
 
 // allMapped reports whether every user has a number in the user namespace of this process.
 func allMapped() bool {

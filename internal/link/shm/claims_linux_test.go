@@ -219,9 +219,8 @@ func TestSlowHandshakesAreBounded(t *testing.T) {
 		b.Accept(theirs)
 		mine = append(mine, c)
 	}
-	if n := descriptors(t) - before; n > 4*maxIncoming {
-		t.Errorf("%d descriptors", n-len(mine))
-	}
+	// A handshake may have a file open for a moment, as package peeruser the first time.
+	b.await("the limit of descriptors", func() bool { return descriptors(t)-before <= len(mine)+maxIncoming })
 	_, err := dialRings(mine[len(mine)-1], 1)
 	if err == nil || ended(err) {
 		t.Errorf("a handshake beyond the limit: %v", err)
