@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -39,7 +40,10 @@ type Host struct {
 	// +checklocks:mu
 	wild map[*ID]struct{}
 	// +checklocks:mu
-	paths map[netip.Addr]localPath
+	paths map[pathKey]localPath
+	// When startAll has last started the devices of a port space.
+	// +checklocks:mu
+	started map[PortSpace]time.Time
 	// On mu: a call of device.aside has ended.
 	idle *sync.Cond
 	// A goroutine looks for new devices.
@@ -122,7 +126,7 @@ func (h *Host) takeDevices(op string) ([]*device, error) {
 		return nil, &Error{Op: op, Errno: syscall.EBUSY, Detail: "IDs listen on all devices"}
 	}
 	devices := h.devices
-	h.devices, h.paths, h.closed = nil, nil, true
+	h.devices, h.paths, h.started, h.closed = nil, nil, nil, true
 	if h.unpublish != nil {
 		h.unpublish()
 		h.unpublish = nil
@@ -196,10 +200,15 @@ func (h *Host) Devices() ([]*verbs.Context, error) {
 	return list, nil
 }
 
-// startAll starts all devices of a port space. Listen reports the errors.
+// startAll starts all devices of a port space, if it has not just done so. Listen reports the errors, and starts those
+// that are newer.
 //
 // +checklocks:h.mu
 func (h *Host) startAll(ps PortSpace) {
+	now := time.Now()
+	if at, ok := h.started[ps]; ok && now.Sub(at) < pathAge {
+		return
+	}
 	devices, err := h.choices(ps)
 	if err != nil {
 		return
@@ -209,6 +218,10 @@ func (h *Host) startAll(ps PortSpace) {
 			_ = d.start()
 		}
 	}
+	if h.started == nil {
+		h.started = map[PortSpace]time.Time{}
+	}
+	h.started[ps] = now
 }
 
 // Devices lists the devices of the default host, opened (rdma_get_devices). The program must not close them. ENODEV if

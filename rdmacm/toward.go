@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"syscall"
 	"time"
@@ -14,12 +15,19 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// localPath is the device and the local address for traffic to a peer. Finding them takes several system calls, so
-// the result is kept for pathAge: a program that makes many connections to one peer looks once.
+// localPath is the device and the local address for traffic to a peer. Finding them takes many system calls, so the
+// result is kept for pathAge: a program that makes many connections to one peer looks once.
 type localPath struct {
 	dev   *device
 	local netip.Addr
 	until time.Time
+}
+
+// pathKey says what a localPath depends on: the peer, and what selects the devices.
+type pathKey struct {
+	peer      netip.Addr
+	ps        PortSpace
+	transport string // the value of driver.EnvTransport
 }
 
 const (
@@ -42,26 +50,27 @@ func init() {
 //
 // +checklocks:h.mu
 func (h *Host) toward(ps PortSpace, peer netip.Addr) (*device, netip.Addr, error) {
+	key := pathKey{peer, ps, os.Getenv(driver.EnvTransport)}
+	now := time.Now()
+	last := h.paths[key]
+	if last.dev != nil && now.Before(last.until) && !last.dev.gone && slices.Contains(h.devices, last.dev) {
+		return last.dev, last.local, nil
+	}
 	devices, err := h.choices(ps)
 	if err != nil {
 		return nil, netip.Addr{}, err
 	}
-	now := time.Now()
-	if w, ok := h.paths[peer]; ok && now.Before(w.until) && !w.dev.gone && slices.Contains(devices, w.dev) {
-		return w.dev, w.local, nil
-	}
-	last := h.paths[peer].dev
 	d, local, err := h.find(devices, peer)
 	if err != nil {
 		return nil, local, err
 	}
-	if d != last {
+	if d != last.dev {
 		d.chosen(local, peer)
 	}
 	if h.paths == nil || len(h.paths) >= maxPaths {
-		h.paths = map[netip.Addr]localPath{}
+		h.paths = map[pathKey]localPath{}
 	}
-	h.paths[peer] = localPath{d, local, now.Add(pathAge)}
+	h.paths[key] = localPath{d, local, now.Add(pathAge)}
 	return d, local, nil
 }
 

@@ -1,12 +1,16 @@
 package rdmacm
 
 import (
+	"context"
 	"net/netip"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // A local path is kept for a moment only, and not after the end of its device.
@@ -22,6 +26,7 @@ func TestWaysAreForgotten(t *testing.T) {
 			h[i] = NewHost(dev)
 		}
 		peer := netip.AddrFrom4([4]byte{198, 18, 0, 2})
+		key := pathKey{peer, PSTCP, os.Getenv(driver.EnvTransport)}
 		find := func() *device {
 			t.Helper()
 			h[0].mu.Lock()
@@ -33,13 +38,13 @@ func TestWaysAreForgotten(t *testing.T) {
 			return d
 		}
 		d := find()
-		until := h[0].paths[peer].until
+		until := h[0].paths[key].until
 		time.Sleep(pathAge / 2)
-		if find(); !h[0].paths[peer].until.Equal(until) {
+		if find(); !h[0].paths[key].until.Equal(until) {
 			t.Error("the way was looked for again at once")
 		}
 		time.Sleep(pathAge)
-		if find(); h[0].paths[peer].until.Equal(until) {
+		if find(); h[0].paths[key].until.Equal(until) {
 			t.Error("the way was remembered for too long")
 		}
 		d.gone = true
@@ -53,6 +58,46 @@ func TestWaysAreForgotten(t *testing.T) {
 			if err := h.Close(); err != nil {
 				t.Error(err)
 			}
+		}
+	})
+}
+
+// Many connections do not list the devices of the host each: that takes many system calls.
+func TestManyIDsListTheDevicesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := rdmatest.New(rdmatest.Config{RealTime: true})
+		addr := netip.AddrFrom4([4]byte{198, 18, 0, 1})
+		dev, err := f.NewDevice("a", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := NewHost(dev)
+		defer h.Close()
+		lists, list := 0, h.list
+		h.list = func() ([]*verbs.Device, error) { lists++; return list() }
+		resolve := func() {
+			id, err := h.CreateID(nil, PSTCP, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer id.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := id.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPortFrom(addr, 7471), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resolve()
+		first := lists
+		for range 20 {
+			resolve()
+		}
+		if lists != first {
+			t.Errorf("20 more IDs listed the devices %d times", lists-first)
+		}
+		time.Sleep(pathAge)
+		if resolve(); lists == first {
+			t.Error("a new device would not be found")
 		}
 	})
 }
