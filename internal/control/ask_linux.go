@@ -223,11 +223,11 @@ func report(name, question string, allowed *budgets) (r Report, err error) {
 	return r, nil
 }
 
-// locate enters the user of the process and its number in this PID namespace; 0 stands for none.
+// locate enters the user of the process and its number in this PID namespace; 0 stands for none. The number that the
+// process has reported is that of its own namespace.
 func (r *Report) locate(name string, pid int) {
 	r.UID, _ = owner(name) // genuine has checked it
-	if pid > 0 {
-		r.PID = pid
+	if r.PID = pid; pid > 0 {
 		return
 	}
 	r.Elsewhere = strings.TrimPrefix(name, programs)

@@ -46,6 +46,7 @@ func Announce(take func(*Call)) (*Announcement, error) {
 		var l net.Listener
 		if l, err = net.Listen("unix", name); err == nil {
 			a := &Announcement{Name: name, l: untrusted.Over(l.(*net.UnixListener))}
+			a.l.Admit = mayCall
 			a.calling.Add(1)
 			go a.accept(take)
 			return a, nil
@@ -63,12 +64,44 @@ func (a *Announcement) Close() {
 	a.calling.Wait()
 }
 
-// introductions is the number of callers of one capture that have not introduced themselves. More are closed at once.
-const introductions = 64
+// mayCall reports whether this user may receive the packets of a process.
+func mayCall(cred *unix.Ucred) bool { return os.Geteuid() == 0 || peeruser.Own(cred) }
+
+// Callers of one capture that have not introduced themselves: all, and those of one user. More are closed at once.
+const (
+	introductions       = 64
+	introductionsOfUser = introductions / 2
+)
+
+// callers counts the callers that have not introduced themselves.
+type callers struct {
+	mu  sync.Mutex
+	all int
+	of  map[uint32]int // by user
+}
+
+// begin reports whether a user may have one more. end is called when the caller has introduced itself.
+func (c *callers) begin(uid uint32) (end func(), ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all == introductions || c.of[uid] == introductionsOfUser {
+		return nil, false
+	}
+	c.all++
+	c.of[uid]++
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.all--
+		if c.of[uid]--; c.of[uid] == 0 {
+			delete(c.of, uid)
+		}
+	}, true
+}
 
 func (a *Announcement) accept(take func(*Call)) {
 	defer a.calling.Done()
-	places := make(chan struct{}, introductions)
+	places := callers{of: make(map[uint32]int)}
 	for {
 		c, err := a.l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -78,15 +111,19 @@ func (a *Announcement) accept(take func(*Call)) {
 			time.Sleep(pause)
 			continue
 		}
-		select {
-		case places <- struct{}{}:
-		default:
+		var end func()
+		cred, err := peeruser.Of(c)
+		ok := err == nil
+		if ok {
+			end, ok = places.begin(cred.Uid)
+		}
+		if !ok {
 			_ = untrusted.Close(c)
 			continue
 		}
 		go func() {
 			call := introduced(c)
-			<-places
+			end()
 			if call != nil {
 				take(call)
 				return
@@ -96,13 +133,8 @@ func (a *Announcement) accept(take func(*Call)) {
 	}
 }
 
-// introduced reads the introduction of a caller. It returns nil if this user may not receive the packets of the
-// caller.
+// introduced reads the introduction of a caller, nil if there is none.
 func introduced(c *net.UnixConn) *Call {
-	cred, err := peeruser.Of(c)
-	if err != nil || os.Geteuid() != 0 && !peeruser.Own(cred) {
-		return nil
-	}
 	_ = c.SetDeadline(time.Now().Add(timeout()))
 	r := bufio.NewReaderSize(untrusted.Reader(c), 1<<10)
 	line, err := r.ReadSlice('\n') // a longer line than the buffer is an error

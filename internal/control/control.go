@@ -36,7 +36,7 @@ type Silent struct {
 
 // A Report describes a process.
 type Report struct {
-	PID     int      `json:"pid"`
+	PID     int      `json:"pid"` // 0: the process has none in this PID namespace
 	Comm    string   `json:"comm"`
 	Devices []Device `json:"devices"`
 	// Elsewhere is empty for a process that has a number in this PID namespace. For another one it is the process's

@@ -364,8 +364,8 @@ func TestOtherPIDNamespace(t *testing.T) {
 	} {
 		for i, s := range []*Server{a, b} {
 			r := Report{PID: os.Getpid(), Comm: "test"}
-			if r.locate(s.Name, c.pid); r.ID() != c.want[i] {
-				t.Errorf("%s with number %d is %s, want %s", s.Name, c.pid, r.ID(), c.want[i])
+			if r.locate(s.Name, c.pid); r.ID() != c.want[i] || r.PID != c.pid {
+				t.Errorf("%s with number %d is %s, %d, want %s", s.Name, c.pid, r.ID(), r.PID, c.want[i])
 			}
 		}
 	}

@@ -82,3 +82,29 @@ func TestToolIsSentSockets(t *testing.T) {
 		_ = s.Close()
 	})
 }
+
+// Processes of one user that do not introduce themselves to a capture of root leave places for those of others.
+func TestCallersOfOneUser(t *testing.T) {
+	c := callers{of: make(map[uint32]int)}
+	var last func()
+	n := 0
+	for ; n < introductions; n++ {
+		end, ok := c.begin(1)
+		if !ok {
+			break
+		}
+		last = end
+	}
+	end, ok := c.begin(2)
+	if n != introductionsOfUser || !ok {
+		t.Fatalf("%d places of one user, another user: %v", n, ok)
+	}
+	end()
+	last()
+	if _, ok := c.begin(1); !ok {
+		t.Error("the place of a caller that has introduced itself is not free")
+	}
+	if c.of[2] != 0 || len(c.of) != 1 {
+		t.Errorf("users: %v", c.of)
+	}
+}

@@ -2,7 +2,6 @@ package control
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"syscall"
 
@@ -11,11 +10,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
-// mayAsk reports whether the other end belongs to root or to the user of the process.
-func mayAsk(c *net.UnixConn) bool {
-	cred, err := peeruser.Of(c)
-	return err == nil && (cred.Uid == 0 || peeruser.Own(cred))
-}
+// mayAsk reports whether a process that connects belongs to root or to the user of this one.
+func mayAsk(cred *unix.Ucred) bool { return cred.Uid == 0 || peeruser.Own(cred) }
 
 // genuine checks that the listener belongs to the user whose number is in the name. Any user can bind any name.
 func genuine(c syscall.Conn, name string) (*unix.Ucred, error) {

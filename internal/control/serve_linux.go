@@ -79,6 +79,7 @@ func Serve(p Program) (*Server, error) {
 	}
 	fdset.AddConn(l.(*net.UnixListener))
 	u := untrusted.Over(l.(*net.UnixListener))
+	u.Admit = mayAsk // others take none of the places
 	s := &Server{Name: name, program: p, listener: u, conns: make(map[net.Conn]bool)}
 	s.serving.Add(1)
 	go s.accept(u)
@@ -154,7 +155,7 @@ func (s *Server) admit(c net.Conn) bool {
 
 // answer answers one question.
 func (s *Server) answer(c *net.UnixConn) {
-	if !mayAsk(c) || s.allow(c, timeout()) != nil {
+	if s.allow(c, timeout()) != nil {
 		return
 	}
 	r := bufio.NewReaderSize(untrusted.Reader(c), 256)

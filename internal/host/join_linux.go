@@ -29,7 +29,12 @@ func Join(key Key, cfg Config) (*Group, error) {
 		}
 		if c != nil {
 			g.served = true
-			return g, g.join(c, cred)
+			err = g.join(c, cred)
+			if errors.Is(err, errEnded) && time.Since(w.begin) <= timeout {
+				g.served = false
+				continue // it is just ending, or the processes of this user connect too often
+			}
+			return g, err
 		}
 		if !w.bound() {
 			ln, err := key.listen()

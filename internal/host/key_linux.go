@@ -90,7 +90,7 @@ func (k Key) listen() (*listener, error) {
 		return nil, err
 	}
 	fdset.AddConn(l)
-	return &listener{Listener: untrusted.Over(l), uid: os.Geteuid()}, nil
+	return listenerOver(l, os.Geteuid()), nil
 }
 
 // dial connects to the leader of the processes of this user.

@@ -78,9 +78,11 @@ type leader struct {
 	// +checklocks:mu
 	local *session // of this process; nil in verbena serve
 	// +checklocks:mu
-	paces      map[uint32]time.Time // by user: when its whole burst is free again
-	sweepAgain bool                 // a new sweep is requested
-	sweeping   bool                 // sweepAll runs
+	paces paces // of requests
+	// +checklocks:mu
+	connects   paces
+	sweepAgain bool // a new sweep is requested
+	sweeping   bool // sweepAll runs
 
 	multicast atomic.Pointer[[]netip.Addr] // IPv6 groups that members have joined
 	reading   chan struct{}                // closed by startReading
@@ -93,7 +95,7 @@ type leader struct {
 func newLeader(key Key, cfg *Config, st store, lk *locks, w *wills) *leader {
 	l := &leader{
 		key: key, cfg: cfg, store: st, locks: lk, wills: w, table: newTable(lk == nil),
-		conns: map[*net.UnixConn]struct{}{}, paces: map[uint32]time.Time{}, reading: make(chan struct{}),
+		conns: map[*net.UnixConn]struct{}{}, paces: paces{}, connects: paces{}, reading: make(chan struct{}),
 		end: make(chan struct{}), rejects: make(chan struct{}, maxRejects), now: time.Now,
 	}
 	l.sorter.ready = make(chan struct{}, 1)

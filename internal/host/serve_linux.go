@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
-	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // A Server is verbena serve at one address: a leader whose members belong to several users.
@@ -132,7 +131,7 @@ func (s *Server) listen(with Sharing) error {
 	}
 	fdset.AddConn(l)
 	l.SetUnlinkOnClose(false)
-	s.ln = &listener{Listener: untrusted.Over(l), uid: -1}
+	s.ln = listenerOver(l, -1)
 	dirMode, socketMode := uint32(0o700), uint32(0o600)
 	if with.Mode&0o070 != 0 {
 		dirMode, socketMode = dirMode|0o010, socketMode|0o060

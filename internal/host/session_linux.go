@@ -19,9 +19,22 @@ type listener struct {
 	uid int // the only user that may connect; -1: any user that the file permissions admit
 }
 
+// backlog is the length of the queue of a listener. The honest wait for all that is in it, and longer in a long one
+// than by trying again.
+const backlog = 256
+
+// listenerOver returns a listener for the processes of a user; -1: of any user.
+func listenerOver(l *net.UnixListener, uid int) *listener {
+	if raw, err := l.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Listen(int(fd), backlog) }) // else it is longer
+	}
+	return &listener{Listener: untrusted.Over(l), uid: uid}
+}
+
 // serve accepts members until the listener is closed.
 func (l *leader) serve(ln *listener) {
 	l.done.Go(func() { l.sorter.run(l.end) })
+	ln.Admit = func(cred *unix.Ucred) bool { return l.admits(cred, ln.uid) }
 	spare := openSpare()
 	defer func() { closeFDs([]int{spare}) }()
 	for {
@@ -54,7 +67,7 @@ func (l *leader) serve(ln *listener) {
 			return
 		}
 		l.conns[c] = struct{}{}
-		l.done.Go(func() { l.serveMember(c, ln.uid) })
+		l.done.Go(func() { l.serveMember(c) })
 		l.mu.Unlock()
 	}
 }
@@ -98,7 +111,29 @@ const (
 	// then one in each pace. A request takes the leader's lock, for which the mail of all members waits.
 	burst = 256
 	pace  = 200 * time.Microsecond
+	// They may connect as often at once, and then once in each connectPace. Join tries again after a refusal.
+	connectPace = time.Millisecond
 )
+
+// paces limit what the processes of each user do, all together. The key is the user; the value is the time when the
+// whole burst is free again.
+type paces map[uint32]time.Time
+
+// due returns when the whole burst of a user is free again, at the earliest now.
+func (p paces) due(uid uint32, now time.Time) time.Time {
+	if due := p[uid]; due.After(now) {
+		return due
+	}
+	return now
+}
+
+// wait returns how long the next action of a user waits.
+func (p paces) wait(uid uint32, now time.Time, pace time.Duration) time.Duration {
+	return max(0, p.due(uid, now).Sub(now)-(burst-1)*pace)
+}
+
+// act counts an action of a user.
+func (p paces) act(uid uint32, now time.Time, pace time.Duration) { p[uid] = p.due(uid, now).Add(pace) }
 
 // wait returns how long the next request of a member waits for those of the same user.
 func (l *leader) wait(s *session) time.Duration {
@@ -108,16 +143,29 @@ func (l *leader) wait(s *session) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	due := l.paces[s.uid]
-	if due.Before(now) {
-		due = now
+	wait := l.paces.wait(s.uid, now, pace)
+	l.paces.act(s.uid, now, pace)
+	return wait
+}
+
+// admits reports whether a process that connects is served: one of user uid or, if uid is -1, of a user who does not
+// connect too often.
+func (l *leader) admits(cred *unix.Ucred, uid int) bool {
+	if uid >= 0 {
+		return peeruser.Own(cred)
 	}
-	l.paces[s.uid] = due.Add(pace)
-	return max(0, due.Sub(now)-(burst-1)*pace)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if l.connects.wait(cred.Uid, now, connectPace) > 0 {
+		return false
+	}
+	l.connects.act(cred.Uid, now, connectPace)
+	return true
 }
 
 // serveMember serves one member until its connection ends.
-func (l *leader) serveMember(c *net.UnixConn, uid int) {
+func (l *leader) serveMember(c *net.UnixConn) {
 	defer func() {
 		l.mu.Lock()
 		delete(l.conns, c)
@@ -125,7 +173,7 @@ func (l *leader) serveMember(c *net.UnixConn, uid int) {
 		_ = untrusted.Close(c)
 	}()
 	cred, err := peeruser.Of(c)
-	if err != nil || uid >= 0 && !peeruser.Own(cred) {
+	if err != nil {
 		return
 	}
 	_ = c.SetWriteBuffer(memberBuffer / 2) // the kernel doubles it

@@ -16,8 +16,17 @@ import (
 // soPassRights is SO_PASSRIGHTS, Linux 6.16.
 const soPassRights = 83
 
-// patience is the time after which a wait in the kernel is interrupted, and interrupted again.
-const patience = 20 * time.Millisecond
+const (
+	// patience is the time after which a wait in the kernel is interrupted.
+	patience = 20 * time.Millisecond
+	// again is the time after which the next one is: a message may have 253 descriptors.
+	again = time.Millisecond
+	// mostWaiting limits the threads that wait in the close of sockets.
+	mostWaiting = 64
+)
+
+// waiting has an element for each thread that may wait in Close.
+var waiting = make(chan struct{}, mostWaiting)
 
 // Refuse makes a socket refuse descriptors, where the kernel has that; so do the sockets that a listener accepts. A
 // test replaces it.
@@ -37,7 +46,7 @@ func within(f func()) {
 	t := time.AfterFunc(patience, func() {
 		for !over.Load() { // a signal before the wait begins is lost
 			_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // the signal by which Go interrupts its own threads
-			time.Sleep(patience)
+			time.Sleep(again)
 		}
 	})
 	f()
@@ -47,6 +56,8 @@ func within(f func()) {
 
 // Close closes a socket that no other goroutine reads or writes.
 func Close(c io.Closer) (err error) {
+	waiting <- struct{}{}
+	defer func() { <-waiting }()
 	within(func() { err = c.Close() })
 	return err
 }
@@ -93,6 +104,10 @@ func (r reader) Read(b []byte) (int, error) { return Read(r.c, b) }
 type Listener struct {
 	*net.UnixListener
 
+	// Admit reports whether a process is served; nil: all are. AcceptUnix ends the connections of others, in a tenth of
+	// the time that Accept, a goroutine and Close take: a flood of them leaves time for processes that are served.
+	Admit func(*unix.Ucred) bool
+
 	closing   atomic.Bool
 	accepting sync.Mutex // held by AcceptUnix
 }
@@ -112,17 +127,124 @@ func Keep(l *net.UnixListener) *Listener { return &Listener{UnixListener: l} }
 func (l *Listener) AcceptUnix() (*net.UnixConn, error) {
 	l.accepting.Lock()
 	defer l.accepting.Unlock()
-	if l.closing.Load() {
-		return nil, net.ErrClosed
-	}
-	c, err := l.UnixListener.AcceptUnix()
-	if !l.closing.Load() {
-		return c, err
-	}
-	if err == nil {
-		_ = Close(c)
+	for !l.closing.Load() {
+		c, err := l.UnixListener.AcceptUnix()
+		switch {
+		case l.closing.Load():
+			if err == nil {
+				_ = Close(c)
+			}
+			continue
+		case err != nil || l.admits(c):
+			return c, err
+		}
+		if c = l.next(); c != nil {
+			return c, nil
+		}
 	}
 	return nil, net.ErrClosed
+}
+
+// admits reports whether a connection is served. It ends the connection if not.
+func (l *Listener) admits(c *net.UnixConn) (ok bool) {
+	if l.Admit == nil {
+		return true
+	}
+	raw, err := c.SyscallConn()
+	if err == nil {
+		bare := false
+		err = raw.Control(func(fd uintptr) {
+			if ok = l.admitsPeer(int(fd)); !ok {
+				bare = end(int(fd))
+			}
+		})
+		if bare {
+			_ = c.Close()
+			return false
+		}
+	}
+	if ok && err == nil {
+		return true
+	}
+	go Close(c) //nolint:errcheck // nobody is told
+	return false
+}
+
+func (l *Listener) admitsPeer(fd int) bool {
+	cred, err := unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
+	return err == nil && l.Admit(cred)
+}
+
+// next returns the first connection in the queue that is served, nil if there is none. It ends those before.
+func (l *Listener) next() (c *net.UnixConn) {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	_ = raw.Control(func(fd uintptr) {
+		for c == nil && !l.closing.Load() {
+			s, _, err := unix.Accept4(int(fd), unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+			switch {
+			case err == unix.EINTR || err == unix.ECONNABORTED:
+			case err != nil: // that AcceptUnix returns, or waits for
+				return
+			case l.admitsPeer(s):
+				c = connOf(s)
+			default:
+				drop(s)
+			}
+		}
+	})
+	return c
+}
+
+// connOf makes a connection of a descriptor, nil if there is no other one free.
+func connOf(fd int) *net.UnixConn {
+	f := os.NewFile(uintptr(fd), "")
+	c, err := net.FileConn(f)
+	if err != nil {
+		go Close(f) //nolint:errcheck // nobody is told
+		return nil
+	}
+	_ = f.Close() // not the last one
+	return c.(*net.UnixConn)
+}
+
+// drop closes a connection that is not served.
+func drop(fd int) {
+	if end(fd) {
+		_ = unix.Close(fd)
+		return
+	}
+	go Close(os.NewFile(uintptr(fd), "")) //nolint:errcheck // nobody is told
+}
+
+// mostDropped limits the messages that end reads.
+const mostDropped = 16
+
+// end shuts a connection down, so that its peer cannot send more, and reads what it has sent up to the first message
+// with descriptors. It reports whether nothing is left, so that close does not wait.
+func end(fd int) bool {
+	// A message has credentials then. Without them one of no bytes would look like the end.
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PASSCRED, 1) != nil || unix.Shutdown(fd, unix.SHUT_RDWR) != nil {
+		return false
+	}
+	var b [1]byte
+	credentials := make([]byte, unix.CmsgSpace(unix.SizeofUcred)) // no room for descriptors
+	for range mostDropped {
+		_, oobn, flags, _, err := unix.Recvmsg(fd, b[:], credentials,
+			unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		switch {
+		case err == unix.EAGAIN || err == nil && oobn == 0:
+			return true
+		case err != nil || flags&unix.MSG_CTRUNC != 0:
+			return false
+		}
+		if _, _, err := unix.Recvfrom(fd, make([]byte, 1<<12), unix.MSG_DONTWAIT); err != nil {
+			return false
+		}
+	}
+	return false
 }
 
 // Accept waits for a connection.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 	"github.com/verbena-rdma/verbena/internal/ring"
 	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
@@ -117,6 +118,7 @@ func ListenDuplex() (*DuplexListener, error) {
 	}
 	fdset.AddConn(l)
 	d.l = untrusted.Keep(l)
+	d.l.Admit = peeruser.Own // others would take the place of the peer
 	return d, nil
 }
 

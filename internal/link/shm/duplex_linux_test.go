@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/untrusted/lingering"
 )
 
 // duplexPair makes both ends of a stream.
@@ -449,4 +451,32 @@ func TestDuplexLimits(t *testing.T) {
 	if _, err := l.Accept(); err == nil || time.Since(start) > 20*time.Second {
 		t.Errorf("Accept without a peer: %v after %v", err, time.Since(start))
 	}
+}
+
+// A process of another user that connects does not take the place of the peer.
+func TestDuplexStranger(t *testing.T) {
+	l, err := ListenDuplex()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	name := duplexName(l.Token) // which has the user
+	lingering.OtherUser(t, func() {
+		c, err := net.DialUnix("unix", nil, name)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+	})
+	go func() {
+		if d, err := DialDuplex(l.Token); err == nil {
+			d.Close()
+		}
+	}()
+	d, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
 }

@@ -180,8 +180,8 @@ type device struct {
 func (d *device) asked(port int) bool { return d.port == 0 || d.port == max(port, 1) }
 
 type user struct {
-	pid  int
-	id   string // of Report.ID: programs of several PID namespaces may have one pid
+	pid  int    // 0: in another PID namespace
+	id   string // of Report.ID
 	comm string
 	dev  control.Device
 }
@@ -250,8 +250,10 @@ func (d *device) onDevice() row {
 
 func (r *row) add(name string, value any) { r.fields = append(r.fields, field{name, value}) }
 
-// owner adds the owning process.
+// owner adds the owning process. One of another PID namespace has no number here.
 func (r *row) owner(u *user) {
-	r.add("pid", u.pid)
+	if u.pid != 0 {
+		r.add("pid", u.pid)
+	}
 	r.add("comm", u.comm)
 }

@@ -215,6 +215,20 @@ func TestOtherKinds(t *testing.T) {
 	}
 }
 
+// A process of another PID namespace has no process number in this one.
+func TestResourceOfOtherPIDNamespace(t *testing.T) {
+	h := &fakeHost{names: []string{"vrb_a"}, list: []control.Report{{Elsewhere: "65534/1", Comm: "p",
+		Devices: []control.Device{{Name: "vrb_a", CMIDs: []control.CMID{{Num: 1, State: "IDLE", PS: "IPOIB"}}}}}}}
+	for line, want := range map[string]string{
+		"res show cm_id":       "link vrb_a/1 cm-idn 1 state IDLE ps IPoIB comm p \n",
+		"res show cm_id pid 0": "",
+	} {
+		if status, out, errs := rdma(h, line); status != 0 || out != want || errs != "" {
+			t.Errorf("rdma %s: status %d %s\n%s\nwant\n%s", line, status, errs, out, want)
+		}
+	}
+}
+
 // Usage errors name the allowed words.
 func TestMisused(t *testing.T) {
 	for line, want := range map[string]string{

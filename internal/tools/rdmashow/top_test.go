@@ -98,10 +98,12 @@ func TestTopOfOtherPIDNamespaces(t *testing.T) {
 	look := func(one, two uint64) []control.Report {
 		list := scene(sent(1, one, 0, 0, 0), sent(1, two, 0, 0, 0))
 		list[0].Elsewhere, list[1].Elsewhere = "65534/1", "65534/1.1"
+		list[0].PID, list[1].PID = 0, 0
 		return list
 	}
 	out, err := play(t, [][]control.Report{look(0, 0), look(4e6, 8e6)}, nil)
-	if err != nil || !strings.Contains(out, "      4.00 ") || !strings.Contains(out, "      2.00 ") {
+	if err != nil || !strings.Contains(out, "\n      - prog ") || !strings.Contains(out, "      4.00 ") ||
+		!strings.Contains(out, "      2.00 ") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

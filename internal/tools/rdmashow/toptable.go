@@ -17,7 +17,7 @@ type column struct {
 
 // columns lists all columns in order.
 var columns = []column{
-	{"PID", 7, func(r *qpRow) string { return fmt.Sprint(r.pid) }},
+	{"PID", 7, pidOf},
 	{"COMMAND", -15, func(r *qpRow) string { return r.comm }},
 	{"DEVICE", -12, func(r *qpRow) string { return r.dev }},
 	{"QP", 8, func(r *qpRow) string { return fmt.Sprintf("0x%06x", r.qpn) }},
@@ -32,6 +32,13 @@ var columns = []column{
 
 // expendable lists the columns that a narrow screen omits, in this order. The rates stay longest.
 var expendable = []string{"PEER", "TYPE", "DEVICE", "STATE", "COMMAND", "NAK/s", "AGAIN/s", "PID"}
+
+func pidOf(r *qpRow) string {
+	if r.pid == 0 {
+		return "-"
+	}
+	return fmt.Sprint(r.pid)
+}
 
 func peerOf(r *qpRow) string {
 	if r.peer == "" || r.dest == 0 {
