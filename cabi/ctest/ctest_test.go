@@ -308,6 +308,20 @@ func TestFlowActionsAndRulesOfUDQPs(t *testing.T) {
 
 func TestSignalsAreLeftToTheProgram(t *testing.T) { run(t, "signals.c") }
 
+// The engine uses the signal too. A preloaded library has a handler of its own.
+func TestProgramsGetSIGURG(t *testing.T) {
+	start := prepare(t, "urgent.c")
+	for _, before := range [][]string{nil, {"env", bothPreloads()}} {
+		for _, after := range [][]string{nil, {"after"}} {
+			cmd := start(before...)
+			cmd.Args = append(cmd.Args, after...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v %v: %v\n%s", before, after, err, out)
+			}
+		}
+	}
+}
+
 // The program has an address of its own: a datagram that is not connection management goes to one of the processes of
 // an address.
 func TestManagementDatagrams(t *testing.T) {

@@ -35,6 +35,11 @@ VB_HIDDEN void vb_hold_devices(int hold);
 // vb_signals makes the handlers that the program has installed harmless for threads in the engine.
 VB_HIDDEN void vb_signals(void);
 
+// vb_urgent_begin and vb_urgent_end surround the start of the engine, which replaces the handler of SIGURG.
+VB_HIDDEN void vb_urgent_begin(void);
+VB_HIDDEN void vb_urgent_end(void);
+VB_HIDDEN void vb_urgent_again(void);
+
 struct vb_device {
 	struct verbs_device v;
 	struct vrb_device info;

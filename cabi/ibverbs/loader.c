@@ -180,6 +180,7 @@ static const struct vrb_engine *load(void)
 		return NULL;
 	}
 	fill_low();
+	vb_urgent_begin();
 	void *h = open_engine(path);
 	if (!h) {
 		const char *why = dlerror();
@@ -194,6 +195,7 @@ static const struct vrb_engine *load(void)
 		fprintf(stderr, "verbena: %s is of another version than libibverbs.so.1: make cabi\n", path);
 		return NULL;
 	}
+	vb_urgent_end();
 	engine->set_generation(vb_generation);
 	pass_environment(engine);
 	library = h;

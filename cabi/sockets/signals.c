@@ -87,9 +87,12 @@ int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *r
 	pthread_mutex_lock(&mu);
 	before = handlers[sig];
 	if (act) {
+		int engines = is_function(act) && of_engine(act);
+
 		now = *act;
-		handlers[sig] = *act;
-		if (is_function(act) && !of_engine(act)) {
+		if (!engines) // the engine's handler of SIGURG calls that of the program, by handle
+			handlers[sig] = *act;
+		if (is_function(act) && !engines) {
 			now.sa_sigaction = handle;
 			now.sa_flags |= SA_SIGINFO | SA_ONSTACK; // a thread in the engine has a small stack
 		}

@@ -54,12 +54,16 @@ func within(f func()) {
 	t.Stop()
 }
 
-// Close closes a socket that no other goroutine reads or writes.
-func Close(c io.Closer) (err error) {
+// Close closes a socket that no other goroutine reads or writes. It does so in a thread of its own: a program in C may
+// block the signal in the one that has called Go.
+func Close(c io.Closer) error {
 	waiting <- struct{}{}
-	defer func() { <-waiting }()
-	within(func() { err = c.Close() })
-	return err
+	result := make(chan error, 1)
+	go func() {
+		defer func() { <-waiting }()
+		within(func() { result <- c.Close() })
+	}()
+	return <-result
 }
 
 // Read reads from a socket. Descriptors that the peer has sent are closed.
