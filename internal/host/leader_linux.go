@@ -80,7 +80,9 @@ type leader struct {
 	// +checklocks:mu
 	paces paces // of requests
 	// +checklocks:mu
-	connects   paces
+	connects paces
+	// +checklocks:mu
+	growing    bool // growLater runs
 	sweepAgain bool // a new sweep is requested
 	sweeping   bool // sweepAll runs
 
@@ -396,9 +398,38 @@ func shareOf(owned, requested int) int {
 	return min(slotBuffers>>bits.Len(uint(max(1, owned)-1)), 2*requested)
 }
 
-// divide divides the receive buffer space among the slots that have an owner.
+// divide divides the receive buffer space among the slots that have an owner. mu is held.
 func (l *leader) divide() {
 	share := shareOf(l.table.owned(), l.cfg.RecvBuffer)
+	if share > l.share && l.share > 0 && l.shared() {
+		if !l.growing && !l.closed {
+			l.growing = true
+			l.done.Go(l.growLater)
+		}
+		return
+	}
+	l.setShare(share)
+}
+
+// growTime is the time after which the buffers grow, if several users share the address. A member that claims and
+// releases a slot again and again would otherwise have the buffers of all slots set each time.
+const growTime = time.Second
+
+func (l *leader) growLater() {
+	select {
+	case <-time.After(growTime):
+	case <-l.end:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.growing = false
+	if !l.closed {
+		l.setShare(shareOf(l.table.owned(), l.cfg.RecvBuffer))
+	}
+}
+
+// setShare sets the buffers of the slots that have an owner. mu is held.
+func (l *leader) setShare(share int) {
 	if share == l.share {
 		return
 	}

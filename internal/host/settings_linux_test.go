@@ -3,6 +3,7 @@ package host
 import (
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -90,6 +91,50 @@ func TestShareOfTheBuffers(t *testing.T) {
 	}
 	if after := shared(); after != before {
 		t.Errorf("the sockets of QP 1 have %d bytes, and had %d", after, before)
+	}
+}
+
+// The buffers of verbena serve become smaller at once, and larger after a while: a member that claims and releases a
+// slot again and again does not have those of all others set each time.
+func TestBuffersGrowLater(t *testing.T) {
+	key, s, _ := testServer(t)
+	h, _ := newHostile(t, key)
+	var first int
+	for n := range 8 {
+		if _, fds := h.ask(frame{kind: kindClaim, slot: -1}); n == 0 {
+			first = fds[0]
+		}
+	}
+	size := func() int {
+		n, err := unix.GetsockoptInt(first, unix.SOL_SOCKET, unix.SO_RCVBUF)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	large := size()
+	if large != slotBuffers/8 {
+		t.Skipf("the system allows %d bytes", large)
+	}
+	for range 3 {
+		r, _ := h.ask(frame{kind: kindClaim, slot: -1})
+		if got := size(); got != large/2 {
+			t.Errorf("one of 9 slots has %d bytes, want %d", got, large/2)
+		}
+		h.ask(frame{kind: kindRelease, slot: r.slot})
+		if got := size(); got != large/2 {
+			t.Errorf("after the release of the ninth slot there are %d bytes at once, want %d", got, large/2)
+		}
+	}
+	for end := time.Now().Add(20 * time.Second); size() != large; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("they do not grow: %d bytes, want %d", size(), large)
+		}
+	}
+	s.leader.mu.Lock()
+	defer s.leader.mu.Unlock()
+	if s.leader.growing {
+		t.Error("growing is still set")
 	}
 }
 
