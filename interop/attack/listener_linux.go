@@ -47,6 +47,12 @@ func role(name string, args []string) int {
 		err = squat()
 	case "pester":
 		err = pester()
+	case "knock":
+		err = knock(args)
+	case "older":
+		err = older(args)
+	case "give":
+		err = give(args)
 	case "plant":
 		err = plant(args)
 	}

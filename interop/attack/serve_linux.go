@@ -20,7 +20,11 @@ const (
 // as starts a command as another user.
 func (p *place) as(uid uint32, path string, args ...string) *program {
 	cmd := p.command(path, args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: group}}
+	gid := uint32(group)
+	if uid == outsider {
+		gid = uid
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
 	g, err := p.start(cmd)
 	if err != nil {
 		g = &program{&proc.Proc{Cmd: cmd, Out: &proc.Output{}, Done: make(chan struct{})}}
