@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
@@ -46,17 +47,17 @@ var errNotAsked = errors.New("not asked: other programs of this user did not ans
 
 // begin returns errNotAsked if the time for the processes of the user in a name is over. It starts with the first one.
 func (b *budgets) begin(name string) error {
-	uid, _ := owner(name)
+	of := account(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	end, known := b.until[uid]
+	end, known := b.until[of]
 	if !known {
 		if b.until == nil {
 			b.until = make(map[int]time.Time)
 		}
 		end = now.Add(2 * timeout())
-		b.until[uid] = end
+		b.until[of] = end
 	}
 	if now.After(end) {
 		return errNotAsked
@@ -67,8 +68,14 @@ func (b *budgets) begin(name string) error {
 // A share is an answer of a process of another user.
 type share struct {
 	io.Reader
-	of  *budgets
-	uid int
+	of      *budgets
+	account int
+}
+
+// account returns the user whose limits count for the process of a name.
+func account(name string) int {
+	uid, _ := owner(name)
+	return int(peeruser.Account(uint32(uid)))
 }
 
 // of limits the answer of a process, whose user is in its name.
@@ -77,7 +84,7 @@ func (b *budgets) of(r io.Reader, name string) io.Reader {
 	if uid == os.Geteuid() {
 		return &capped{r, mostAnswer}
 	}
-	return &share{r, b, uid}
+	return &share{r, b, account(name)}
 }
 
 // capped is an answer of a process of this user. One that ends at the limit must not look like that of a process that
@@ -105,7 +112,7 @@ func (s *share) Read(p []byte) (int, error) {
 	n, err := s.Reader.Read(p)
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	left, known := s.of.left[s.uid]
+	left, known := s.of.left[s.account]
 	if !known {
 		left = mostOfOthers
 	}
@@ -115,7 +122,7 @@ func (s *share) Read(p []byte) (int, error) {
 	if s.of.left == nil {
 		s.of.left = make(map[int]int64)
 	}
-	s.of.left[s.uid] = left
+	s.of.left[s.account] = left
 	return n, err
 }
 

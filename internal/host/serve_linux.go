@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
+	"github.com/verbena-rdma/verbena/internal/peeruser"
 )
 
 // A Server is verbena serve at one address: a leader whose members belong to several users.
@@ -48,6 +49,7 @@ func Serve(key Key, cfg Config, with Sharing) (_ *Server, err error) {
 	}
 	st := &openStore{}
 	s.leader = newLeader(key, &cfg, st, nil, nil)
+	s.leader.table.account = peeruser.Account
 	for s.leader.slotSockets() < Slots {
 		if err := s.leader.grow(); err != nil {
 			return nil, err

@@ -143,8 +143,9 @@ func (l *leader) wait(s *session) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	wait := l.paces.wait(s.uid, now, pace)
-	l.paces.act(s.uid, now, pace)
+	of := l.table.account(s.uid)
+	wait := l.paces.wait(of, now, pace)
+	l.paces.act(of, now, pace)
 	return wait
 }
 
@@ -157,10 +158,11 @@ func (l *leader) admits(cred *unix.Ucred, uid int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	if l.connects.wait(cred.Uid, now, connectPace) > 0 {
+	of := l.table.account(cred.Uid)
+	if l.connects.wait(of, now, connectPace) > 0 {
 		return false
 	}
-	l.connects.act(cred.Uid, now, connectPace)
+	l.connects.act(of, now, connectPace)
 	return true
 }
 

@@ -26,6 +26,7 @@ const (
 // A session is the state of a member at its leader.
 type session struct {
 	uid  uint32
+	of   uint32 // the user whose limits count, from table.add on
 	pid  int32
 	send func(frame []byte) bool // delivers mail without blocking, and reports whether there was room
 	will *wills                  // of this member, if several users share the address
@@ -53,10 +54,11 @@ type slotState struct {
 // A table records the owners of slots and service IDs, and the members of multicast groups. It does no I/O. The
 // caller serializes calls of its methods.
 type table struct {
-	shared bool // among several users
+	shared  bool                // among several users
+	account func(uint32) uint32 // the user whose limits count for a user
 
 	slots    [Slots]slotState
-	had      map[uint32]int // slots by slotState.user
+	had      map[uint32]int // slots that were assigned, by session.of
 	sessions map[*session]struct{}
 	services map[uint64]*session
 	claimed  []uint64 // the keys of services, in order
@@ -67,7 +69,8 @@ type table struct {
 
 func newTable(shared bool) *table {
 	t := &table{
-		shared: shared, had: map[uint32]int{}, sessions: map[*session]struct{}{}, services: map[uint64]*session{},
+		shared: shared, account: func(uid uint32) uint32 { return uid },
+		had: map[uint32]int{}, sessions: map[*session]struct{}{}, services: map[uint64]*session{},
 		groups: map[netip.Addr]map[*session]struct{}{},
 	}
 	for i := range t.slots {
@@ -78,7 +81,8 @@ func newTable(shared bool) *table {
 
 // add admits a session. It returns EUSERS if the user of the session has too many.
 func (t *table) add(s *session) syscall.Errno {
-	if t.shared && t.count(s.uid, func(*session) int { return 1 }) >= userSessions {
+	s.of = t.account(s.uid)
+	if t.shared && t.count(s.of, func(*session) int { return 1 }) >= userSessions {
 		return syscall.EUSERS
 	}
 	s.services, s.groups = map[uint64]struct{}{}, map[netip.Addr]struct{}{}
@@ -86,10 +90,10 @@ func (t *table) add(s *session) syscall.Errno {
 	return 0
 }
 
-// count returns the sum of f over the sessions of a user.
-func (t *table) count(uid uint32, f func(*session) int) (n int) {
+// count returns the sum of f over the sessions that count for a user.
+func (t *table) count(of uint32, f func(*session) int) (n int) {
 	for s := range t.sessions {
-		if s.uid == uid {
+		if s.of == of {
 			n += f(s)
 		}
 	}
@@ -160,7 +164,7 @@ func (t *table) allowed(s *session) syscall.Errno {
 	switch {
 	case len(s.slots) >= memberSlots, len(s.slots) > 0 && t.extra() >= extraSlots:
 		return syscall.EUSERS
-	case t.shared && t.count(s.uid, func(s *session) int { return len(s.slots) }) >= userSlots:
+	case t.shared && t.count(s.of, func(s *session) int { return len(s.slots) }) >= userSlots:
 		return syscall.EDQUOT
 	}
 	return 0
@@ -175,7 +179,7 @@ func (t *table) mayHave(s *session, n int) bool {
 // exceeds reports whether a slot would be one too many of those that the user of a session has had. No other user gets
 // these, so a user who claims and releases one after another would get all.
 func (t *table) exceeds(s *session, n int) bool {
-	return t.shared && t.slots[n].user < 0 && t.had[s.uid] >= userSlots
+	return t.shared && t.slots[n].user < 0 && t.had[s.of] >= userSlots
 }
 
 // candidate returns the free slot among the first count ones to assign to a session, -1 if there is none: slots that
@@ -201,7 +205,7 @@ func (t *table) assign(s *session, n int) {
 	st.owner, st.held = s, false
 	if t.shared && st.user < 0 {
 		st.user = int64(s.uid)
-		t.had[s.uid]++
+		t.had[s.of]++
 	}
 	s.slots = append(s.slots, n)
 }
@@ -228,7 +232,7 @@ func (t *table) listen(s *session, id uint64) syscall.Errno {
 		return syscall.EADDRINUSE
 	case len(s.services) >= memberServices:
 		return syscall.EUSERS
-	case t.shared && t.count(s.uid, func(s *session) int { return len(s.services) }) >= userServices:
+	case t.shared && t.count(s.of, func(s *session) int { return len(s.services) }) >= userServices:
 		return syscall.EDQUOT
 	}
 	t.services[id], s.services[id] = s, struct{}{}
@@ -257,7 +261,7 @@ func (t *table) enter(s *session, a netip.Addr) syscall.Errno {
 	switch {
 	case len(s.groups) >= memberMulticast:
 		return syscall.EUSERS
-	case t.shared && t.count(s.uid, func(s *session) int { return len(s.groups) }) >= userMulticast:
+	case t.shared && t.count(s.of, func(s *session) int { return len(s.groups) }) >= userMulticast:
 		return syscall.EDQUOT
 	}
 	if t.groups[a] == nil {

@@ -297,6 +297,39 @@ func TestUserKeepsFewSlots(t *testing.T) {
 	}
 }
 
+// Subordinate users count for their owner, but get no slots of each other.
+func TestLimitsOfSubordinateUsers(t *testing.T) {
+	tab := newTable(true)
+	tab.account = func(uid uint32) uint32 { return uid / 100 }
+	var all []*session
+	for i := range uint32(userSessions + 1) {
+		s := &session{uid: 100 + i%100}
+		if errno := tab.add(s); (errno != 0) != (i == userSessions) {
+			t.Fatalf("member %d: %v", i, errno)
+		}
+		all = append(all, s)
+	}
+	if errno := tab.add(&session{uid: 200}); errno != 0 {
+		t.Errorf("a member of another user: %v", errno)
+	}
+	n := 0
+	for ; n < userSlots; n++ {
+		s := all[n%userSessions]
+		if errno := tab.allowed(s); errno != 0 {
+			break
+		}
+		tab.assign(s, n)
+	}
+	if n != userSlots || tab.allowed(all[0]) == 0 || !tab.exceeds(all[1], n) {
+		t.Errorf("%d slots of subordinate users of one", n)
+	}
+	tab.unassign(all[0], 0)
+	tab.free(0)
+	if tab.mayHave(all[1], 0) || !tab.mayHave(all[0], 0) {
+		t.Error("a subordinate user gets the slot of another one")
+	}
+}
+
 // FuzzTable makes arbitrary requests in arbitrary order.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03\x10\x11\x12\x20\x21\x30\x41\x52\x63"), true)

@@ -94,6 +94,32 @@ func TestOldTreesAreRemoved(t *testing.T) {
 	}
 }
 
+// Another user who has the name of the folder for temporary files does not keep programs from running.
+func TestPrivateFolderOfOther(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("no right to give a folder to another user")
+	}
+	defer func(was string) { temporary = was }(temporary)
+	temporary = t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", "")
+	theirs := filepath.Join(temporary, "verbena-0")
+	for _, path := range []string{theirs, theirs + "-1"} {
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, 12345, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, err := privateFolder()
+	if err != nil || owned(first) != nil {
+		t.Fatal(first, err)
+	}
+	if again, err := privateFolder(); again != first || err != nil {
+		t.Errorf("%s the second time, %v, want %s", again, err, first)
+	}
+}
+
 func TestFoldersOfOthersAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "target")

@@ -75,15 +75,39 @@ func removeOld(root string, limit time.Time) {
 	}
 }
 
+// temporary is the folder for temporary files. A test replaces it.
+var temporary = "/tmp"
+
 // privateFolder returns a folder that only this user can write to: verbena in $XDG_RUNTIME_DIR, or verbena-UID in the
-// folder for temporary files.
+// folder for temporary files. If another user has that name there, it is one with a name that nobody knows before.
 func privateFolder() (string, error) {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) && owned(dir) == nil {
 		if path, err := claim(filepath.Join(dir, "verbena")); err == nil {
 			return path, nil
 		}
 	}
-	return claim(fmt.Sprintf("/tmp/verbena-%d", os.Geteuid()))
+	known := filepath.Join(temporary, fmt.Sprintf("verbena-%d", os.Geteuid()))
+	path, err := claim(known)
+	if err == nil || ours(known) {
+		return path, err
+	}
+	made, _ := filepath.Glob(known + "-*")
+	for _, path := range made {
+		if owned(path) == nil {
+			return path, nil
+		}
+	}
+	return os.MkdirTemp(temporary, filepath.Base(known)+"-")
+}
+
+// ours reports whether this user can remove a file from the folder for temporary files.
+func ours(path string) bool {
+	st, err := os.Lstat(path)
+	if err != nil {
+		return false
+	}
+	uid, known := ownerOf(st)
+	return known && uid == os.Geteuid()
 }
 
 // claim makes the folder if it is missing, and returns an error if it is not this user's alone.
