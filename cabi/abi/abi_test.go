@@ -27,14 +27,15 @@ func names(t *testing.T, file string) []string {
 	return strings.Fields(string(text))
 }
 
-// debian12*.txt are what nm prints of the libraries of Debian 12 (44.0-2).
-func TestTablesHaveEveryNameOfDebian12(t *testing.T) {
-	for file, l := range map[string]*Library{"debian12.txt": Ibverbs(), "debian12-rdmacm.txt": Rdmacm(),
-		"debian12-ibumad.txt": Ibumad()} {
-		all := versioned(l)
-		for _, name := range names(t, file) {
-			if !slices.Contains(all, name) {
-				t.Errorf("%s: %s is missing", l.Soname, name)
+// debian12*.txt and debian13*.txt are what nm prints of the libraries of Debian 12 (44.0-2) and 13 (56.1-1).
+func TestTablesHaveEveryNameOfDebian(t *testing.T) {
+	for _, release := range []string{"debian12", "debian13"} {
+		for file, l := range map[string]*Library{".txt": Ibverbs(), "-rdmacm.txt": Rdmacm(), "-ibumad.txt": Ibumad()} {
+			all := versioned(l)
+			for _, name := range names(t, release+file) {
+				if !slices.Contains(all, name) {
+					t.Errorf("%s: %s of %s is missing", l.Soname, name, release)
+				}
 			}
 		}
 	}
