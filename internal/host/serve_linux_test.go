@@ -227,6 +227,25 @@ func TestPaceOfAUser(t *testing.T) {
 	}
 }
 
+// TestMailCountsAsRequests checks that a member that sends mail, all of which is dropped, waits as for requests.
+func TestMailCountsAsRequests(t *testing.T) {
+	key, s, _ := testServer(t)
+	now := time.Now()
+	s.leader.mu.Lock()
+	s.leader.now = func() time.Time { return now }
+	s.leader.mu.Unlock()
+	h, _ := newHostile(t, key) // its first request
+	for range burst - 2 {
+		if _, err := h.c.Write([]byte{byte(kindMail)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.ask(frame{kind: kindUnlisten, id: 5, slot: -1}) // the last one of the burst
+	if d := s.leader.wait(&session{uid: uint32(os.Geteuid())}); d != pace {
+		t.Errorf("after %d requests and mails the next one waits for %v, want %v", burst, d, pace)
+	}
+}
+
 // TestFloodOfRejectedMembers checks that connections beyond the limit of a user, each of which would otherwise be open
 // until its request has arrived or rejectTimeout has passed, are closed at once if there are many.
 func TestFloodOfRejectedMembers(t *testing.T) {

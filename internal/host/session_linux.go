@@ -199,6 +199,7 @@ func (l *leader) serveMember(c *net.UnixConn) {
 		if err != nil || n == 0 {
 			return
 		}
+		time.Sleep(l.wait(s)) // mail, which is dropped then, counts as requests do
 		if kind(buf[0]) == kindMail {
 			l.takeMail(buf[:n], joined)
 			continue
@@ -208,7 +209,6 @@ func (l *leader) serveMember(c *net.UnixConn) {
 			return
 		}
 		joined = true
-		time.Sleep(l.wait(s))
 		reply, fds := l.handle(s, f)
 		err = fdset.Send(c, reply.bytes(), rightsOf(fds))
 		if f.kind == kindClaim {
