@@ -246,6 +246,48 @@ func TestMailCountsAsRequests(t *testing.T) {
 	}
 }
 
+// TestUnreadDescriptors checks that a member that reads no replies has few descriptors in its queue, that others can
+// claim slots meanwhile, and that it gets its slots when it reads.
+func TestUnreadDescriptors(t *testing.T) {
+	key, _, _ := testServer(t)
+	h, _ := newHostile(t, key)
+	const claims = 10
+	for n := range claims {
+		if _, err := h.c.Write((&frame{kind: kindClaim, slot: n, seq: uint32(n)}).bytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(200 * time.Millisecond)
+	other, _ := newHostile(t, key)
+	if r, fds := other.ask(frame{kind: kindClaim, slot: claims}); r.errno != 0 || len(fds) != 1 {
+		t.Errorf("another member: %v, %d descriptors", r.errno, len(fds))
+	}
+	raw, err := h.c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waiting := 0
+	if err := raw.Control(func(fd uintptr) { waiting, err = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }); err != nil {
+		t.Fatal(err)
+	}
+	if waiting > frameLen {
+		t.Errorf("%d bytes of replies wait, want those of one", waiting)
+	}
+	buf, oob := make([]byte, maxFrame), make([]byte, unix.CmsgSpace(4*chunk))
+	_ = h.c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	for n := range claims {
+		got, oobn, _, _, err := h.c.ReadMsgUnix(buf, oob)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds, _ := rights(oob[:oobn])
+		closeFDs(fds)
+		if r, ok := parseFrame(buf[:got]); !ok || r.errno != 0 || r.slot != n || len(fds) != 1 {
+			t.Errorf("claim %d: slot %d, %v, %d descriptors", n, r.slot, r.errno, len(fds))
+		}
+	}
+}
+
 // TestFloodOfRejectedMembers checks that connections beyond the limit of a user, each of which would otherwise be open
 // until its request has arrived or rejectTimeout has passed, are closed at once if there are many.
 func TestFloodOfRejectedMembers(t *testing.T) {

@@ -194,6 +194,7 @@ func (l *leader) serveMember(c *net.UnixConn) {
 	}
 	defer l.leave(s)
 	buf := make([]byte, maxFrame+1)
+	unread := false // the member may not have read the descriptors of an earlier reply
 	for joined := false; ; {
 		n, err := untrusted.Read(c, buf)
 		if err != nil || n == 0 {
@@ -210,12 +211,34 @@ func (l *leader) serveMember(c *net.UnixConn) {
 		}
 		joined = true
 		reply, fds := l.handle(s, f)
+		if len(fds) > 0 {
+			if unread && l.shared() {
+				l.awaitRead(c)
+			}
+			unread = true
+		}
 		err = fdset.Send(c, reply.bytes(), rightsOf(fds))
 		if f.kind == kindClaim {
 			closeFDs(fds)
 		}
 		if err != nil {
 			return
+		}
+	}
+}
+
+// awaitRead waits until a member has read all that it was sent, or has left. The kernel limits the descriptors of a user
+// that nobody has read (ulimit -n of the sender), here for all members: one that reads nothing may not have many.
+func (l *leader) awaitRead(c *net.UnixConn) {
+	raw, err := c.SyscallConn()
+	for left := 1; err == nil && left > 0; {
+		err = raw.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+		if left > 0 {
+			select {
+			case <-time.After(pause):
+			case <-l.end:
+				return
+			}
 		}
 	}
 }
