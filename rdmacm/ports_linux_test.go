@@ -175,3 +175,34 @@ func twoPorts(t *testing.T) (taken, free uint16) {
 	t.Skip("no two adjacent ports are free")
 	return 0, 0
 }
+
+// VERBENA_TRANSPORT selects the devices of a listener on the wildcard address, also of those that appear later.
+func TestC_LIS_04_WildcardByTransport(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "lo")
+	t.Setenv("VERBENA_TRANSPORT", "iwarp")
+	devices, err := verbs.Devices()
+	if err != nil || len(devices) != 2 {
+		t.Fatalf("%v, %v", devices, err)
+	}
+	for _, transport := range []string{"iwarp", "roce"} {
+		t.Setenv("VERBENA_TRANSPORT", transport)
+		h := NewHost(devices...)
+		id, err := h.CreateID(nil, PSTCP, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(id.BindAddr(netip.MustParseAddrPort("0.0.0.0:0")), id.Listen(1)); err != nil {
+			t.Fatal(err)
+		}
+		h.extend()
+		id.mu.Lock()
+		on := slices.Clone(id.listeners)
+		id.mu.Unlock()
+		if len(on) != 1 || on[0].dev.iwarp != (transport == "iwarp") {
+			t.Errorf("%s: it listens on %d devices, want the one of that transport", transport, len(on))
+		}
+		if err := errors.Join(id.Close(), h.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+}

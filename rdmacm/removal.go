@@ -153,14 +153,13 @@ func (h *Host) extend() bool {
 		h.mu.Unlock()
 		return false
 	}
-	devices, _ := h.scan() // a device that cannot be opened now is tried again
-	devices = slices.Clone(devices)
-	var wild []*ID
+	wild := map[*ID][]*device{}
 	for id := range h.wild {
-		wild = append(wild, id)
+		devices, _ := h.choices(id.ps) // a device that cannot be opened now is tried again
+		wild[id] = slices.Clone(devices)
 	}
 	h.mu.Unlock()
-	for _, id := range wild {
+	for id, devices := range wild {
 		for _, d := range devices {
 			id.extendTo(d)
 		}

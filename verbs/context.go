@@ -133,7 +133,8 @@ func (vctx *Context) QueryGID(port uint8, index int) (GID, error) {
 func (vctx *Context) QueryGIDEntry(port uint8, index int) (GIDEntry, error) {
 	e, err := vctx.gidEntry("query_gid_ex", port, index)
 	if err == nil && e.GID.IsZero() {
-		err = newError("query_gid_ex", vctx.obj(), ENODATA, "entry %d of port %d is empty", index, port)
+		err = newError("query_gid_ex", vctx.obj(), ENODATA,
+			"entry %d of port %d is empty; verbena show_gids lists the others", index, port)
 	}
 	return e, err
 }

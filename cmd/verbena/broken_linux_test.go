@@ -15,6 +15,7 @@ type broken struct {
 	env            []string // of doctor, on host a
 	peer           string   // 10.9.0.2 if empty; "-" for none
 	want           []string // what doctor says
+	not            string   // what it does not say
 }
 
 const (
@@ -45,7 +46,7 @@ var brokenSetups = []broken{
 		`"udp length > 1000 drop", which drops packets by their length`),
 	nft("a rate limit here", "a", "input", "meta l4proto udp limit rate over 900000/second drop", "a rate limit"),
 	{name: "MTU mismatch", do: "ip -n b link set v1b mtu 1500", mend: "ip -n b link set v1b mtu 9000",
-		want: []string{"pings of 150", "bytes pass in both directions, longer ones do not", "-m 1024"}},
+		want: []string{"pings of 150", "bytes pass in both directions, longer ones do not", "-m 1024"}, not: "firewall"},
 	// As an adapter that receives longer packets than its interface may send.
 	{name: "smaller MTU of the way back", do: "ip -n b route change 10.9.0.0/24 dev v1b src 10.9.0.2 mtu 1500",
 		mend: "ip -n b route change 10.9.0.0/24 dev v1b src 10.9.0.2",
@@ -111,6 +112,9 @@ func TestDoctorNamesBrokenSetups(t *testing.T) {
 				if !strings.Contains(out.String(), want) {
 					t.Errorf("%s: doctor does not say %q:\n%s", c.name, want, out)
 				}
+			}
+			if c.not != "" && strings.Contains(out.String(), c.not) {
+				t.Errorf("%s: doctor says %q:\n%s", c.name, c.not, out)
 			}
 			if c.mend != "" {
 				h.sh("%s", c.mend)

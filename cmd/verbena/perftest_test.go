@@ -169,7 +169,7 @@ func TestPerftestMisuse(t *testing.T) {
 		"ib_send_bw -n 5 no.such.host": "couldn't connect",
 		"ib_send_bw -d vrb_none":       `no device is named "vrb_none"; there are`,
 		"ib_send_bw -i 3":              "port 3: must be 1 to 1",
-		"ib_send_bw -x 99":             "entry 99 of port 1 is empty",
+		"ib_send_bw -x 99":             "entry 99 of port 1 is empty; verbena show_gids",
 		"ib_send_bw --plot /no/a.svg":  "open /no/a.svg: no such file or directory",
 		"ib_send_bw --json /":          "is a directory",
 		"ibv_rc_pingpong -i 3":         "port 3: must be 1 to 1",

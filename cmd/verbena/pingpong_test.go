@@ -157,7 +157,7 @@ func TestPingpong(t *testing.T) {
 func TestPingpongRefuses(t *testing.T) {
 	for options, want := range map[string]string{
 		"ibv_rc_pingpong -d mlx5_0":             `no device is named "mlx5_0"; there are vrb_test`,
-		"ibv_rc_pingpong -d vrb_test -g 999":    "entry 999 of port 1 is empty",
+		"ibv_rc_pingpong -d vrb_test -g 999":    "entry 999 of port 1 is empty; verbena show_gids",
 		"ibv_rc_pingpong -i 2 -d vrb_test -g 1": "port 2: must be 1 to 1",
 		"ibv_rc_pingpong -d vrb_test -g 1 -j -s 268435457": "vrb_test does not have 268435457 bytes of device memory; " +
 			"it has 268435456",

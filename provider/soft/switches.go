@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -16,7 +17,7 @@ var switches = []struct {
 }{
 	{"VERBENA_SHM", onOff}, {"VERBENA_SHM_DIRECT", onOff}, {"VERBENA_UDP", []string{"plain"}},
 	{"VERBENA_UDP_GSO", onOff}, {"VERBENA_UDP_GRO", onOff}, {"VERBENA_UDP_LEND", onOff}, {"VERBENA_CONTROL", onOff},
-	{envECN, onOff},
+	{envECN, onOff}, {driver.EnvTransport, []string{"roce", driver.IWARP}},
 }
 
 var onOff = []string{"0", "1"}

@@ -66,8 +66,9 @@ func run(env *tool.Env, args []string) int {
 	if err := Check(*device); err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
-	out := env.Stdout
+	out, into := env.Stdout, ""
 	if *file != "-" {
+		into = ", into " + *file
 		// not readable by others: it has the programs' data
 		o, err := os.OpenFile(*file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 		if err != nil {
@@ -84,13 +85,22 @@ func run(env *tool.Env, args []string) int {
 		defer cancel()
 	}
 	n, err := Follow(ctx, *device, out, Limits{Packets: *count, Snap: *snap}, func() {
-		fmt.Fprintf(env.Stderr, "capturing on %s, from the programs that use it; end with Ctrl-C\n", *device)
+		fmt.Fprintf(env.Stderr, "capturing on %s, from the programs that use it%s; end with Ctrl-C\n", *device, into)
 	})
 	fmt.Fprintf(env.Stderr, "%d packets captured\n", n)
+	if n == 0 && err == nil {
+		fmt.Fprintln(env.Stderr, Nothing(*device))
+	}
 	if err != nil {
 		return env.Failf("%s: %v", env.Argv0, err)
 	}
 	return 0
+}
+
+// Nothing says why a capture of a device may have no packets.
+func Nothing(device string) string {
+	return "no program that this user may capture sent or received on " + device +
+		"; verbena rdma resource show qp lists the devices in use"
 }
 
 // Check returns an error if neither this host nor a running program has the device.

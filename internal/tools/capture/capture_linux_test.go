@@ -61,8 +61,12 @@ func TestCaptureWithoutPrograms(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "vrb_nobody=127.0.0.1")
 	file := filepath.Join(t.TempDir(), "x.pcapng")
 	status, _, stderr := capture("-i", "vrb_nobody", "-a", "0.3", "-w", file)
-	if status != 0 || !strings.Contains(stderr, "0 packets captured") {
-		t.Fatalf("%d %q", status, stderr)
+	for _, want := range []string{
+		", into " + file + ";", "0 packets captured", "on vrb_nobody; verbena rdma resource show qp",
+	} {
+		if status != 0 || !strings.Contains(stderr, want) {
+			t.Fatalf("%d %q, want %q", status, stderr, want)
+		}
 	}
 	f, err := os.Open(file)
 	if err != nil {

@@ -507,10 +507,12 @@ func TestPath(t *testing.T) {
 		{"no right", -1, note, "may not send ICMP", "ping_group_range"},
 	} {
 		var r report
-		r.path("peer", &way{source: here, device: "vrb_a", mtu: 9000, pathMTU: 4096}, peer,
+		if r.path("peer", &way{source: here, device: "vrb_a", mtu: 9000, pathMTU: 4096}, peer,
 			func(_ context.Context, _, _ netip.Addr, size int) (answered, can bool) {
 				return size <= c.mtu, c.mtu >= 0
-			})
+			}) == (c.l == bad) {
+			t.Errorf("%s: whether a limit was found is wrong", c.name)
+		}
 		finds(t, c.name, &r, c.l, c.found, c.typ)
 	}
 }

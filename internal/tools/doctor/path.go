@@ -21,28 +21,28 @@ const ethernetIP = 1500
 const leastIP = 576
 
 // path checks that packets as long as the device's path MTU needs pass in both directions, by asking for their echo.
-// send is echo.
+// send is echo. It reports whether it has found no limit.
 func (r *report) path(what string, w *way, peer netip.Addr,
-	send func(ctx context.Context, src, dst netip.Addr, size int) (answered, can bool)) {
+	send func(ctx context.Context, src, dst netip.Addr, size int) (answered, can bool)) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), pathTimeout)
 	defer cancel()
 	need := w.pathMTU + wire.RoCEv2Headers
 	if w.mtu > 0 && w.mtu < need || need <= leastIP {
-		return // reported already
+		return true // reported already
 	}
 	switch answered, can := send(ctx, w.source, peer, leastIP); {
 	case !can:
 		r.add(note, what, "the MTU along the path is not checked: this process may not send ICMP echo requests",
 			"run as root, or: sysctl -w net.ipv4.ping_group_range='0 2147483647'")
-		return
+		return true
 	case !answered:
 		r.add(note, what, "the MTU along the path is not checked: no answer to an ICMP echo request", "")
-		return
+		return true
 	}
 	if answered, _ := send(ctx, w.source, peer, need); answered {
 		r.add(good, what,
 			fmt.Sprintf("pings of %d bytes pass in both directions, as path MTU %d needs", need, w.pathMTU), "")
-		return
+		return true
 	}
 	works, fails := leastIP, need
 	for _, size := range []int{ethernetIP, ethernetIP + 1} { // the most frequent case
@@ -67,6 +67,7 @@ func (r *report) path(what string, w *way, peer netip.Addr,
 		fmt.Sprintf("connect with path MTU %v (tools: -m %v; Options.PathMTU of rdmacm and rsocket), or make the MTUs equal:"+
 			" ip link set dev INTERFACE mtu SIZE; tracepath -n %v shows where they differ", fitting(works), fitting(works),
 			peer))
+	return false
 }
 
 // fitting is the largest path MTU for an IP MTU; 256 also where that does not fit.

@@ -57,8 +57,9 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 	if silent(err) {
 		r.self(w.from)
 	}
-	r.path(what, &w, peer, echo)
-	r.long(what, &w, peer, lookup.Unreachable)
+	if r.path(what, &w, peer, echo) { // else long packets get no answer either, and no firewall is the cause
+		r.long(what, &w, peer, lookup.Unreachable)
+	}
 }
 
 // route checks the system's route to the peer and looks for a device on it.

@@ -72,7 +72,11 @@ func run(env *tool.Env, args []string) int {
 			return env.Failf("%s: %s: %v", env.Argv0, f.Arg(0), err)
 		}
 	}
-	l.summary(env.Stdout, others)
+	why := "capture UDP port 4791, or TCP with iWARP from the connection on, with whole packets (tcpdump -s 0)"
+	if live {
+		why = capture.Nothing(*device)
+	}
+	l.summary(env.Stdout, others, why)
 	status := 0
 	if err != nil {
 		status = env.Failf("%s: %v", env.Argv0, err)
@@ -182,8 +186,8 @@ func samePair(a, b *step) bool {
 	return al == bl && ar == br
 }
 
-// summary prints the totals.
-func (l *ladder) summary(w io.Writer, others int) {
+// summary prints the totals, and why if there is nothing.
+func (l *ladder) summary(w io.Writer, others int, why string) {
 	what := fmt.Sprintf("%d RoCEv2 packets", l.packets)
 	if l.fpdus > 0 && l.packets > 0 {
 		what += fmt.Sprintf(", %d FPDUs of iWARP", l.fpdus)
@@ -202,7 +206,6 @@ func (l *ladder) summary(w io.Writer, others int) {
 	}
 	fmt.Fprintf(w, "\n%s\n", strings.Join(parts, ", "))
 	if l.packets+l.messages == 0 {
-		fmt.Fprintln(w, "nothing to explain: capture UDP port 4791, or TCP with iWARP from the connection on, "+
-			"with whole packets (tcpdump -s 0)")
+		fmt.Fprintln(w, "nothing to explain: "+why)
 	}
 }

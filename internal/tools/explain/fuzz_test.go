@@ -20,7 +20,7 @@ func printed(t *testing.T, l *ladder, others int) {
 	printer := &text{w: &out, draws: true}
 	l.emit(1, printer.print)
 	l.emit(0, printer.print)
-	l.summary(&out, others)
+	l.summary(&out, others, "")
 	for _, r := range out.String() {
 		if !strconv.IsPrint(r) && r != '\n' {
 			t.Fatalf("%q reaches the terminal: %q", r, out.String())

@@ -65,7 +65,7 @@ func ladderOf(pieces []part) string {
 		l.any(&packet{src: t.from.Addr(), dst: t.to.Addr(), tcp: &t, at: time.Unix(1, 0)})
 	}
 	l.emit(0, (&text{w: out}).print)
-	l.summary(out, 0)
+	l.summary(out, 0, "")
 	return out.String()
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"net/netip"
@@ -137,6 +138,26 @@ func TestPeerMute(t *testing.T) {
 	interrupt(reason)
 	if got := r.because(err); got != reason || r.because(nil) != nil {
 		t.Errorf("after Ctrl-C: %v", got)
+	}
+}
+
+// A failure that follows from different options at the two ends says so.
+func TestDifferentEnds(t *testing.T) {
+	r := &run{stop: t.Context()}
+	const hint = "both ends must run the same program with the same options"
+	for _, c := range []struct {
+		err  error
+		want bool
+	}{
+		{&verbs.WCError{Status: verbs.WCRemInvReqErr}, true},
+		{&verbs.WCError{Status: verbs.WCWRFlushErr, First: &verbs.WCError{Status: verbs.WCLocLenErr}}, true},
+		{fmt.Errorf("after 0 of 1: %w", &verbs.WCError{Status: verbs.WCRemAccessErr}), true},
+		{&verbs.WCError{Status: verbs.WCRetryExcErr}, false},
+		{syscall.EPIPE, false},
+	} {
+		if got := r.because(c.err); strings.Contains(got.Error(), hint) != c.want || !errors.Is(got, c.err) {
+			t.Errorf("%v", got)
+		}
 	}
 }
 

@@ -108,6 +108,22 @@ func (r *run) because(err error) error {
 	if err != nil && r.stop.Err() != nil {
 		return context.Cause(r.stop)
 	}
+	return alike(err)
+}
+
+// alike says that both ends must be alike, if err is a failure that follows from different programs or options.
+func alike(err error) error {
+	var e *verbs.WCError
+	if !errors.As(err, &e) {
+		return err
+	}
+	if e.First != nil {
+		e = e.First
+	}
+	switch e.Status {
+	case verbs.WCLocLenErr, verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRNRRetryExcErr:
+		return fmt.Errorf("%w; both ends must run the same program with the same options, such as -s and -n", err)
+	}
 	return err
 }
 

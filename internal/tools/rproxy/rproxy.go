@@ -5,12 +5,14 @@ package rproxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
@@ -48,6 +50,9 @@ func run(env *tool.Env, args []string) int {
 		return f.Misused(err.Error())
 	}
 	l, err := listen(f.Arg(0), o)
+	if errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(f.Arg(0), "tcp:") {
+		err = fmt.Errorf("%w; choose another port, or end the program that has it: ss -ltnp", err)
+	}
 	if err != nil {
 		return env.Failf("rproxy: %v", err)
 	}
@@ -63,17 +68,24 @@ func run(env *tool.Env, args []string) int {
 	return env.Failf("rproxy: %v", p.Serve(l))
 }
 
-// address splits tcp:HOST:PORT and rdma:HOST:PORT.
-func address(s string) (rdma bool, addr string, ok bool) {
-	kind, addr, ok := strings.Cut(s, ":")
-	return kind == "rdma", addr, ok && (kind == "rdma" || kind == "tcp")
+// address splits tcp:HOST:PORT and rdma:HOST:PORT. An error begins with what; least is the smallest port.
+func address(what, s string, least int) (rdma bool, addr string, err error) {
+	kind, addr, _ := strings.Cut(s, ":")
+	_, name, err := net.SplitHostPort(addr)
+	if err != nil || kind != "rdma" && kind != "tcp" {
+		return false, "", fmt.Errorf("%s %q: must be tcp:HOST:PORT or rdma:HOST:PORT, an IPv6 address in brackets", what, s)
+	}
+	if port, err := net.LookupPort("tcp", name); err != nil || port < least {
+		return false, "", fmt.Errorf("%s %q: port %q: must be %d to 65535, or the name of a service", what, s, name, least)
+	}
+	return kind == "rdma", addr, nil
 }
 
 func listen(s string, o rsocket.Options) (net.Listener, error) {
-	rdma, addr, ok := address(s)
+	rdma, addr, err := address("address", s, 0)
 	switch {
-	case !ok:
-		return nil, fmt.Errorf("address %q: must be tcp:HOST:PORT or rdma:HOST:PORT", s)
+	case err != nil:
+		return nil, err
 	case rdma:
 		return (&rsocket.ListenConfig{Options: o}).Listen(context.Background(), "tcp", addr)
 	}
@@ -82,16 +94,9 @@ func listen(s string, o rsocket.Options) (net.Listener, error) {
 
 // dialer returns the function that connects to a target. The host's name is resolved for each connection.
 func dialer(s string, timeout time.Duration, o rsocket.Options) (func() (net.Conn, error), error) {
-	rdma, addr, ok := address(s)
-	if !ok {
-		return nil, fmt.Errorf("target %q: must be tcp:HOST:PORT or rdma:HOST:PORT", s)
-	}
-	_, name, err := net.SplitHostPort(addr)
+	rdma, addr, err := address("target", s, 1)
 	if err != nil {
-		return nil, fmt.Errorf("target %q: %w", s, err)
-	}
-	if port, err := net.LookupPort("tcp", name); err != nil || port == 0 {
-		return nil, fmt.Errorf("target %q: port %q: must be 1 to 65535, or the name of a service", s, name)
+		return nil, err
 	}
 	if rdma {
 		d := &rsocket.Dialer{Options: o, Timeout: timeout}

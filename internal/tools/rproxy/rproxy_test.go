@@ -156,10 +156,10 @@ func (d *target) dial() (net.Conn, error) {
 func TestAddresses(t *testing.T) {
 	for s, want := range map[string]string{
 		"tcp:localhost:80": "false localhost:80 true", "rdma::7500": "true :7500 true", "rdma:[::1]:7": "true [::1]:7 true",
-		"udp:x:1": "false x:1 false", "x": "false  false",
+		"udp:x:1": "false  false", "x": "false  false", "rdma:::1:7": "false  false",
 	} {
-		rdma, addr, ok := address(s)
-		if got := fmt.Sprint(rdma, " ", addr, " ", ok); got != want {
+		rdma, addr, err := address("target", s, 1)
+		if got := fmt.Sprint(rdma, " ", addr, " ", err == nil); got != want {
 			t.Errorf("%s: %s", s, got)
 		}
 	}
@@ -313,20 +313,27 @@ func TestProxyOutlivesEMFILE(t *testing.T) {
 }
 
 func TestMisused(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
 	for line, want := range map[string]string{
-		"":                                      "must be given the address to listen on and the target",
-		"tcp:127.0.0.1:0":                       "must be given the address to listen on and the target",
-		"127.0.0.1:0 tcp:127.0.0.1:1":           `"127.0.0.1:0": must be tcp:HOST:PORT or rdma:HOST:PORT`,
-		"tcp:127.0.0.1:0 udp:127.0.0.1:1":       `target "udp:127.0.0.1:1": must be tcp:`,
-		"tcp:127.0.0.1:0 rdma:b":                "missing port in address",
-		"tcp:127.0.0.1:0 tcp:b:":                `port "": must be 1 to 65535`,
-		"tcp:127.0.0.1:0 rdma:b:99999":          `port "99999": must be 1 to 65535`,
-		"--timeout 0 tcp:a:1 rdma:b:1":          "timeout 0s: must be more than 0",
-		"--timeout 5 tcp:a:1 rdma:b:1":          "5",
-		"--buffer 0 tcp:a:1 rdma:b:1":           "buffer 0: must be at least 1 byte",
-		"--colour tcp:a:1 rdma:b:1":             "unknown option --colour",
-		"tcp:127.0.0.1:99999 rdma:127.0.0.1:1":  "invalid port",
-		"tcp:203.0.113.77:1 rdma:127.0.0.1:100": "cannot assign requested address",
+		"":                                "must be given the address to listen on and the target",
+		"tcp:127.0.0.1:0":                 "must be given the address to listen on and the target",
+		"127.0.0.1:0 tcp:127.0.0.1:1":     `"127.0.0.1:0": must be tcp:HOST:PORT or rdma:HOST:PORT`,
+		"tcp:127.0.0.1:0 udp:127.0.0.1:1": `target "udp:127.0.0.1:1": must be tcp:`,
+		"tcp:127.0.0.1:0 rdma:b":          `target "rdma:b": must be tcp:HOST:PORT or`,
+		"tcp:127.0.0.1 rdma:b:1":          `address "tcp:127.0.0.1": must be tcp:HOST:PORT or`,
+		"tcp:" + taken.Addr().String() + " rdma:127.0.0.1:1": "choose another port",
+		"tcp:127.0.0.1:0 tcp:b:":                             `port "": must be 1 to 65535`,
+		"tcp:127.0.0.1:0 rdma:b:99999":                       `port "99999": must be 1 to 65535`,
+		"--timeout 0 tcp:a:1 rdma:b:1":                       "timeout 0s: must be more than 0",
+		"--timeout 5 tcp:a:1 rdma:b:1":                       "5",
+		"--buffer 0 tcp:a:1 rdma:b:1":                        "buffer 0: must be at least 1 byte",
+		"--colour tcp:a:1 rdma:b:1":                          "unknown option --colour",
+		"tcp:127.0.0.1:99999 rdma:127.0.0.1:1":               `port "99999": must be 0 to 65535`,
+		"tcp:203.0.113.77:1 rdma:127.0.0.1:100":              "cannot assign requested address",
 	} {
 		var o, e bytes.Buffer
 		if status := run(&tool.Env{Argv0: "verbena rproxy", Stdout: &o, Stderr: &e}, strings.Fields(line)); status != 1 ||
