@@ -82,6 +82,8 @@ type leader struct {
 	// +checklocks:mu
 	connects paces
 	// +checklocks:mu
+	lastWills paces // that were collected
+	// +checklocks:mu
 	growing    bool // growLater runs
 	sweepAgain bool // a new sweep is requested
 	sweeping   bool // sweepAll runs
@@ -97,8 +99,9 @@ type leader struct {
 func newLeader(key Key, cfg *Config, st store, lk *locks, w *wills) *leader {
 	l := &leader{
 		key: key, cfg: cfg, store: st, locks: lk, wills: w, table: newTable(lk == nil),
-		conns: map[*net.UnixConn]struct{}{}, paces: paces{}, connects: paces{}, reading: make(chan struct{}),
-		end: make(chan struct{}), rejects: make(chan struct{}, maxRejects), now: time.Now,
+		conns: map[*net.UnixConn]struct{}{}, paces: paces{}, connects: paces{}, lastWills: paces{},
+		reading: make(chan struct{}),
+		end:     make(chan struct{}), rejects: make(chan struct{}, maxRejects), now: time.Now,
 	}
 	l.sorter.ready = make(chan struct{}, 1)
 	l.multicast.Store(new([]netip.Addr))

@@ -246,6 +246,45 @@ func TestMailCountsAsRequests(t *testing.T) {
 	}
 }
 
+// TestLastWillsOfAUser checks that the members of one user do not leave more last wills than are allowed: they take
+// memory until they are sent.
+func TestLastWillsOfAUser(t *testing.T) {
+	key, s, sent := testServer(t)
+	const room, wills = 3, 5
+	now := time.Now()
+	s.leader.mu.Lock()
+	s.leader.now = func() time.Time { return now }
+	s.leader.lastWills.acts(uint32(os.Geteuid()), now, willPace, userWills-room)
+	s.leader.mu.Unlock()
+	for _, want := range []int{room, 0} {
+		h, mem := newHostile(t, key)
+		r, _ := h.ask(frame{kind: kindClaim, slot: -1})
+		w, err := openWills(mem[0], 1)
+		if err != nil || r.errno != 0 {
+			t.Fatal(err, r.errno)
+		}
+		for range wills {
+			b := make([]byte, MaxWill)
+			b[0], b[MADClass], b[MADAttr+1], b[MADLocalID] = 1, ClassCM, attrDREQ, byte(r.slot)
+			w.newPlace(0, Will{To: peerAddr}).Set(b)
+		}
+		h.c.Close()
+		got := 0
+		select {
+		case left := <-sent:
+			got = len(left)
+		case <-time.After(map[bool]time.Duration{true: 10 * time.Second, false: 300 * time.Millisecond}[want > 0]):
+		}
+		if got != want {
+			t.Errorf("%d last wills are sent, want %d", got, want)
+		}
+	}
+	now = now.Add(time.Hour)
+	if got := s.leader.lastWills.room(uint32(os.Geteuid()), now, willPace, userWills); got != userWills {
+		t.Errorf("later there is room for %d, want %d", got, userWills)
+	}
+}
+
 // TestUnreadDescriptors checks that a member that reads no replies has few descriptors in its queue, that others can
 // claim slots meanwhile, and that it gets its slots when it reads.
 func TestUnreadDescriptors(t *testing.T) {

@@ -133,7 +133,16 @@ func (p paces) wait(uid uint32, now time.Time, pace time.Duration) time.Duration
 }
 
 // act counts an action of a user.
-func (p paces) act(uid uint32, now time.Time, pace time.Duration) { p[uid] = p.due(uid, now).Add(pace) }
+func (p paces) act(uid uint32, now time.Time, pace time.Duration) { p.acts(uid, now, pace, 1) }
+
+func (p paces) acts(uid uint32, now time.Time, pace time.Duration, n int) {
+	p[uid] = p.due(uid, now).Add(time.Duration(n) * pace)
+}
+
+// room returns how many actions of a user, of whom burst may be at once, need not wait.
+func (p paces) room(uid uint32, now time.Time, pace time.Duration, burst int) int {
+	return burst - int((p.due(uid, now).Sub(now)+pace-1)/pace)
+}
 
 // wait returns how long the next request of a member waits for those of the same user.
 func (l *leader) wait(s *session) time.Duration {
@@ -227,8 +236,8 @@ func (l *leader) serveMember(c *net.UnixConn) {
 	}
 }
 
-// awaitRead waits until a member has read all that it was sent, or has left. The kernel limits the descriptors of a user
-// that nobody has read (ulimit -n of the sender), here for all members: one that reads nothing may not have many.
+// awaitRead waits until a member has read all that it was sent, or has left. The kernel limits the descriptors of a
+// user that nobody has read (ulimit -n of the sender), here for all members: one that reads nothing may not have many.
 func (l *leader) awaitRead(c *net.UnixConn) {
 	raw, err := c.SyscallConn()
 	for left := 1; err == nil && left > 0; {

@@ -71,13 +71,7 @@ func (l *leader) leave(s *session) {
 		l.listMulticast()
 	}
 	if s.will != nil {
-		var left []Will
-		for _, w := range s.will.collect(0, memberWills) {
-			if w.endsConnectionOf(slots) {
-				left = append(left, w)
-			}
-		}
-		l.send(left)
+		l.send(l.collectOf(s, slots))
 		s.will.close()
 		unix.Close(s.will.fd)
 	}
@@ -86,8 +80,32 @@ func (l *leader) leave(s *session) {
 	}
 }
 
-// memberWills limits the last wills of one member, if several users share the address.
-const memberWills = 4096
+const (
+	// memberWills limits the last wills of one member, if several users share the address. The members of one user, all
+	// together, may leave userWills at once, and then one in each willPace: they need memory until they are sent.
+	memberWills = 4096
+	userWills   = 16 * memberWills
+	willPace    = time.Second / (2 * memberWills)
+)
+
+// collectOf returns the last wills of a member of verbena serve who had these slots.
+//
+// +checklocks:l.mu
+func (l *leader) collectOf(s *session, slots []int) (left []Will) {
+	now := l.now()
+	room := l.lastWills.room(s.of, now, willPace, userWills)
+	if room <= 0 {
+		return nil
+	}
+	all := s.will.collect(0, min(memberWills, room))
+	l.lastWills.acts(s.of, now, willPace, len(all))
+	for _, w := range all {
+		if w.endsConnectionOf(slots) {
+			left = append(left, w)
+		}
+	}
+	return left
+}
 
 // takeOver reads the state of earlier leaders: each slot has an owner that is about to repeat its claim, or none.
 func (l *leader) takeOver() error {
