@@ -18,8 +18,16 @@ type Listener struct {
 	l  *net.TCPListener
 	on func(*Request)
 
-	waiting *waiting // connections whose request has not come yet
+	waiting *waiting      // connections whose request has not come yet
+	brief   chan struct{} // has an element for each connection without a place
 }
+
+// A connection that finds no place in waiting is served if its request comes at once, as that of an honest initiator
+// does: other users of its host can take all places of its source.
+const (
+	briefWait = 50 * time.Millisecond
+	maxBrief  = 512 // at most a quarter of the descriptors of the process
+)
 
 // Listen listens on an address; the port 0 chooses one. on is called for each request, by a goroutine of its own, and
 // takes it over. A wildcard address of IPv6 takes IPv4 too, unless only6 is set.
@@ -36,7 +44,7 @@ func Listen(at netip.AddrPort, only6 bool, on func(*Request)) (*Listener, error)
 		return nil, noListener(err, at)
 	}
 	fdset.AddConn(l)
-	ln := &Listener{l: l, on: on, waiting: newWaiting(maxWaiting)}
+	ln := &Listener{l: l, on: on, waiting: newWaiting(maxWaiting), brief: make(chan struct{}, Places(maxBrief))}
 	go ln.run()
 	return ln, nil
 }
@@ -63,10 +71,30 @@ func (l *Listener) run() {
 		_, remote := addrsOf(c)
 		if w := l.waiting.enter(c, remote.Addr()); w != nil {
 			go l.ask(c, w)
-		} else {
+			continue
+		}
+		select {
+		case l.brief <- struct{}{}:
+			go l.askBriefly(c)
+		default:
 			_ = c.Close()
 		}
 	}
+}
+
+// askBriefly is ask for a connection without a place.
+func (l *Listener) askBriefly(c *net.TCPConn) {
+	fdset.AddConn(c)
+	s := iwarp.Respond(0)
+	_ = c.SetDeadline(time.Now().Add(briefWait))
+	step, _ := readFrame(c, s)
+	<-l.brief
+	if step != iwarp.Asked || l.waiting.isClosed() {
+		_ = c.Close()
+		return
+	}
+	_ = c.SetDeadline(time.Time{})
+	l.on(&Request{tcp: c, setup: s})
 }
 
 // ask reads the request of a connection.

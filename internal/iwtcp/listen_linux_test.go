@@ -153,6 +153,31 @@ func TestSilentConnectionsOfASource(t *testing.T) {
 	l.waiting.reach(t, "", 3)
 }
 
+// A request that comes at once needs no place: another user of the host of an honest initiator may have taken all those
+// of its source.
+func TestRequestWithoutAPlace(t *testing.T) {
+	l, at, asked := listener(t)
+	l.waiting.limit(8, 4, time.Hour)
+	for i := range 4 {
+		from(t, "127.0.0.2", at)
+		l.waiting.reach(t, "", i+1)
+	}
+	_, out := iwarp.Initiate(0, iwarp.Options{})
+	for range 100 { // a busy machine may take longer than briefWait
+		if _, err := from(t, "127.0.0.2", at).Write(out); err != nil {
+			continue
+		}
+		select {
+		case r := <-asked:
+			r.Close()
+			ended(t, from(t, "127.0.0.2", at)) // a silent one
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	t.Error("no request is taken")
+}
+
 // Sources that take all places lose them to a source that has fewer, at once.
 func TestSilentConnectionsOfManySources(t *testing.T) {
 	l, at, asked := listener(t)

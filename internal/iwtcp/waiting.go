@@ -150,6 +150,12 @@ func (w *waiting) leave(n *waiter) bool {
 	return true
 }
 
+func (w *waiting) isClosed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.closed
+}
+
 // close closes all connections, and those to come.
 func (w *waiting) close() {
 	w.mu.Lock()
