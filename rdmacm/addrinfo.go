@@ -219,6 +219,9 @@ func lookupService(ctx context.Context, service string, ps PortSpace) (uint16, e
 		network = "udp"
 	}
 	n, err := net.DefaultResolver.LookupPort(ctx, network, service)
+	if err != nil {
+		err = fmt.Errorf("port %q: must be 0 to 65535, or the name of a service: %w", service, err)
+	}
 	return uint16(n), err
 }
 

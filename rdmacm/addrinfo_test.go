@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"strings"
@@ -149,4 +150,20 @@ func TestNamesThatAreNotFound(t *testing.T) {
 			t.Errorf("%s: %v (%T)", what, err, err)
 		}
 	}
+}
+
+// A port that cannot be one is refused with what is allowed, and the resolver's error stays.
+func TestGetAddrInfoPort(t *testing.T) {
+	for _, port := range []string{"99999", "no-such-service"} {
+		_, err := rdmacm.GetAddrInfo(t.Context(), "192.0.2.1", port, nil)
+		if want := fmt.Sprintf("port %q: must be 0 to 65535, or the name of a service", port); err == nil ||
+			!strings.Contains(err.Error(), want) || !isAs[*net.AddrError](err) && !isAs[*net.DNSError](err) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
+func isAs[T error](err error) bool {
+	var e T
+	return errors.As(err, &e)
 }

@@ -47,7 +47,7 @@ func run(args []string, w io.Writer) error {
 	if len(args) > 0 {
 		conn, err := net.Dial("tcp", net.JoinHostPort(args[0], tcpPort))
 		if err != nil {
-			return err
+			return fmt.Errorf("%w; the server must run there: start it first", err)
 		}
 		return ask(conn, w)
 	}

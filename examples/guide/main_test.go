@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/loopback"
@@ -53,5 +56,13 @@ func TestBothEnds(t *testing.T) {
 		if output == "" || !strings.Contains(string(page), output) {
 			t.Errorf("the guide does not have the output %q", output)
 		}
+	}
+}
+
+// Without a server the client says that it must be started first.
+func TestNoServer(t *testing.T) {
+	err := run([]string{addr}, io.Discard)
+	if !errors.Is(err, syscall.ECONNREFUSED) || !strings.Contains(err.Error(), "start it first") {
+		t.Error(err)
 	}
 }

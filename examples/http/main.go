@@ -1,4 +1,8 @@
 // Http is a web server and a client over RDMA: net/http with the listener and the dialer of package rsocket.
+//
+//	http -serve :8080                    a server
+//	http -get http://192.0.2.1:8080/     a client
+//	http                                 both, for one page
 package main
 
 import (

@@ -44,6 +44,8 @@ func main() {
 		err = runServer(ctx, *serve, func(address string) { fmt.Println("serving at", address) })
 	case *at != "":
 		err = command(ctx, *at, flag.Args())
+	case flag.NArg() > 0:
+		err = errors.New("no server: name one with -at HOST:PORT")
 	default:
 		err = demo(ctx)
 	}

@@ -50,11 +50,11 @@ type member struct {
 func (m *member) run(ctx context.Context, bind, group string, sender bool) (err error) {
 	local, err := netip.ParseAddr(bind)
 	if err != nil {
-		return fmt.Errorf("-b: %w", err)
+		return fmt.Errorf("-b %q: must be an IP address of this host that a device has", bind)
 	}
 	to, err := netip.ParseAddr(group)
 	if err != nil {
-		return fmt.Errorf("-m: %w", err)
+		return fmt.Errorf("-m %q: must be the IP address of a multicast group", group)
 	}
 	// An ID without an event channel is synchronous: each call returns when its operation has ended.
 	if m.id, err = rdmacm.CreateID(nil, rdmacm.PSUDP, nil); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -56,6 +57,18 @@ func TestReceiverAndSender(t *testing.T) {
 	for _, bad := range [][2]string{{"x", group}, {addr, "x"}, {addr, "127.0.0.1"}, {"192.0.2.77", group}} {
 		if err := s.run(ctx, bad[0], bad[1], true); err == nil {
 			t.Errorf("%v: no error", bad)
+		}
+	}
+}
+
+func TestMisused(t *testing.T) {
+	for _, c := range []struct{ bind, group, want string }{
+		{"", "239.1.2.3", `-b "": must be an IP address of this host`},
+		{addr, "x", `-m "x": must be the IP address of a multicast`},
+	} {
+		m := &member{out: io.Discard, ready: func() {}}
+		if err := m.run(t.Context(), c.bind, c.group, false); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
 }

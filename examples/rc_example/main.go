@@ -50,6 +50,10 @@ func main() {
 	c.port = 1
 	flag.IntVar(&c.gidIndex, "g", -1, "GID `index` (default: chosen by the peer's address)")
 	flag.Parse()
+	if flag.NArg() > 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	c.server = flag.Arg(0)
 	if err := run(c, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "rc_example:", err)
@@ -78,7 +82,11 @@ func run(c config, out io.Writer) error {
 // tcp connects to the server, or waits for a client.
 func (c config) tcp() (net.Conn, error) {
 	if c.server != "" {
-		return net.Dial("tcp", net.JoinHostPort(c.server, fmt.Sprint(c.tcpPort)))
+		conn, err := net.Dial("tcp", net.JoinHostPort(c.server, fmt.Sprint(c.tcpPort)))
+		if err != nil {
+			err = fmt.Errorf("%w; the server must run there, with the same -p: start it first", err)
+		}
+		return conn, err
 	}
 	l, err := net.Listen("tcp", fmt.Sprintf(":%d", c.tcpPort))
 	if err != nil {

@@ -47,7 +47,7 @@ func TestExplain(t *testing.T) {
 		want  string
 	}{
 		{syscall.EPERM, netip.Addr{}, "this host does not send to UDP port 4791 of 192.0.2.1"},
-		{syscall.ECONNREFUSED, dst.Addr(), "closed, or a firewall there rejects it, says 192.0.2.1 (ICMP): is"},
+		{syscall.ECONNREFUSED, dst.Addr(), "closed, or a firewall there rejects it, says 192.0.2.1 (ICMP): start the server"},
 		{syscall.EHOSTUNREACH, router, "or a firewall on the way rejects it, says 192.0.2.9 (ICMP): "},
 		{syscall.EACCES, router, "or a firewall on the way rejects it, says 192.0.2.9 (ICMP): "},
 		{syscall.EHOSTUNREACH, netip.Addr{}, "or a firewall on the way rejects it: "},

@@ -158,8 +158,8 @@ func explain(err error, from netip.Addr, dst netip.AddrPort) error {
 		return fmt.Errorf("this host does not send to UDP port %d of %v: does a firewall forbid it? nft list ruleset: %w",
 			dst.Port(), dst.Addr(), err)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("UDP port %d of %v is closed, or a firewall there rejects it%s: is a program with a device running"+
-			" there? %w", dst.Port(), dst.Addr(), by, err)
+		return fmt.Errorf("UDP port %d of %v is closed, or a firewall there rejects it%s: start the server there first, or "+
+			"open the port: %w", dst.Port(), dst.Addr(), by, err)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%v cannot be reached, or a firewall on the way rejects it%s: %w", dst.Addr(), by, err)
 	}

@@ -55,7 +55,7 @@ func run(env *tool.Env, args []string) int {
 		return f.Misused(fmt.Sprintf("snaplen %d: must be 0 (whole packets) or %d to %d bytes",
 			*snap, pcap.MinSnap, pcap.MaxSnap))
 	case f.NArg() > 0:
-		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args()))
+		return f.Misused(fmt.Sprintf("unexpected arguments %q: -i names the device, -w the file", f.Args()))
 	case *device == "":
 		return f.Misused("no device: name one with -i DEVICE; verbena rdma resource show qp lists those in use")
 	case *count < 0:

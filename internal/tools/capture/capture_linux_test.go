@@ -38,7 +38,7 @@ func capture(args ...string) (status int, stdout, stderr string) {
 func TestMisused(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                                    "-i DEVICE",
-		"-i vrb_lo more":                      "unexpected arguments",
+		"-i vrb_lo more":                      `unexpected arguments ["more"]: -i names the device`,
 		"-i vrb_lo --colour":                  "colour",
 		"-i vrb_lo -s 5":                      "snaplen 5: must be 0 (whole packets) or 128 to 65536",
 		"-i vrb_lo -c -1":                     "count -1: must be at least 0 (0: no limit)",

@@ -90,7 +90,7 @@ func listenError(address string, err error) error {
 		return fmt.Errorf("--listen %s: another program uses the port: choose another one: %w", address,
 			syscall.EADDRINUSE)
 	}
-	return fmt.Errorf("--listen %s: %w", address, err)
+	return fmt.Errorf("--listen %s: %w; must be ADDRESS:PORT, with an address of this host or none", address, err)
 }
 
 // serve answers scrapes until ctx is done.
