@@ -22,7 +22,12 @@ func TestFullOutput(t *testing.T) {
 		errs := new(strings.Builder)
 		cmd.Stdout, cmd.Stderr = full, errs
 		err := cmd.Run()
-		got := errs.String()
+		var got string
+		for line := range strings.Lines(errs.String()) {
+			if !strings.Contains(line, "no answer within") { // another program of the host that is busy
+				got += line
+			}
+		}
 		if status := cmd.ProcessState.ExitCode(); status != 1 || strings.Count(got, "\n") != 1 ||
 			!strings.HasPrefix(got, "verbena") || !strings.HasSuffix(got, ": no space left on device\n") {
 			t.Errorf("%s: %v, %q", args, err, got)

@@ -23,6 +23,8 @@
 //     most a part;
 //   - that deregistered memory, drained send queues and destroyed queue pairs do not change.
 //
+// No such run needs as many packets as there are PSNs; wrap_test.go has one that does.
+//
 // A world (world.go) has the devices and the clock, and pairs of QPs. rc.go checks a reliable pair, over RC or XRC
 // (xrc.go), unreliable.go UC and UD pairs. Through shared memory (near_linux.go) it runs in real time and without
 // faults. The package imports verbs, rdmatest, provider/soft, internal/softlink, internal/link, internal/link/{mem,shm}
