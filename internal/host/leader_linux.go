@@ -69,6 +69,11 @@ type leader struct {
 	wide   bool          // all requests arrive at the socket of QP 1
 	share  int           // buffer of each slot that has an owner, in bytes
 	closed bool
+
+	growing    bool // growLater runs
+	sweepAgain bool // a new sweep is requested
+	sweeping   bool // sweepAll runs
+
 	// +checklocks:mu
 	conns map[*net.UnixConn]struct{}
 	// +checklocks:mu
@@ -83,10 +88,6 @@ type leader struct {
 	connects paces
 	// +checklocks:mu
 	lastWills paces // that were collected
-	// +checklocks:mu
-	growing    bool // growLater runs
-	sweepAgain bool // a new sweep is requested
-	sweeping   bool // sweepAll runs
 
 	multicast atomic.Pointer[[]netip.Addr] // IPv6 groups that members have joined
 	reading   chan struct{}                // closed by startReading
