@@ -170,6 +170,8 @@ func TestSegmentsOfDatagrams(t *testing.T) { run(t, "segments.c") }
 
 func TestStateOfAQPThatTheProgramSees(t *testing.T) { run(t, "state.c") }
 
+func TestACompletionBeforeTheRequestRaisesAnEvent(t *testing.T) { run(t, "missed.c") }
+
 func TestTheAddressSpaceIsLimited(t *testing.T) { run(t, "room.c") }
 
 func TestRatesAreThoseOfTheHeader(t *testing.T) { run(t, "rates.c") }

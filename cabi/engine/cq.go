@@ -10,6 +10,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -66,6 +67,7 @@ func vrb_create_cq(h unsafe.Pointer, init *C.struct_vrb_cq_init, out *unsafe.Poi
 	if q.CQ, err = c.CreateCQ(int(init.cqe), &o); err != nil {
 		return errno(err)
 	}
+	driver.Of[interface{ CountMissed() }](q.CQ).CountMissed()
 	init.cqe = C.int32_t(q.Cap())
 	*out = keep(c, kindCQ, q, q.Close)
 	return 0

@@ -18,8 +18,8 @@ type Setup struct {
 	// MaxQueue bounds the entries of the largest queues that cases make, for devices whose own limits exceed the memory
 	// of small machines. 0: the limits of the device.
 	MaxQueue uint64
-	// Adapter says that the device is one behind libibverbs: its memory is copied in words of 4 bytes, and XRC QPs ignore
-	// the attributes of the other direction.
+	// Adapter says that the device is one behind libibverbs: its memory is copied in words of 4 bytes, XRC QPs ignore
+	// the attributes of the other direction, and a request for an event counts completions that are not polled.
 	Adapter bool
 }
 

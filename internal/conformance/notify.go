@@ -77,6 +77,7 @@ func oneEvent(t *T) {
 	l := t.listener()
 	l.receive(1)
 	t.asleep(l.ch, "the CQ was not armed")
+	t.good(l.cq, 1)
 	for range 3 {
 		t.must(l.cq.ReqNotify(false))
 		t.must(l.cq.ReqNotify(false)) // has no further effect
@@ -85,18 +86,23 @@ func oneEvent(t *T) {
 		t.asleep(l.ch, "one event was requested")
 		l.receive(1)
 		t.asleep(l.ch, "the CQ was not armed again")
+		t.good(l.cq, 4)
 	}
-	t.good(l.cq, 13)
 }
 
 func onlyLater(t *T) {
 	l := t.listener()
 	l.receive(2)
+	want := 3
+	if t.adapter { // which counts those that are not polled
+		t.good(l.cq, 2)
+		want = 1
+	}
 	t.must(l.cq.ReqNotify(false))
 	t.asleep(l.ch, "the completions are older than the request")
 	l.receive(1)
 	t.awake(l.ch, l.cq)
-	t.good(l.cq, 3)
+	t.good(l.cq, want)
 }
 
 func anyCompletion(t *T) {

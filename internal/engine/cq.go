@@ -56,7 +56,10 @@ type CQ struct {
 	// +checklocks:mu
 	head uint32 // index of the oldest entry; masked on use
 	// +checklocks:mu
-	tail   uint32
+	tail uint32
+	// Entries before it raise no event when the CQ is armed: the last event was for them. From head to tail.
+	// +checklocks:mu
+	seen   uint32
 	some   atomic.Bool // tail != head; written only on change, since a store costs as much as a lock
 	armed  atomic.Uint32
 	broken atomic.Bool
@@ -66,6 +69,7 @@ type CQ struct {
 	mod moderation
 
 	overwrite bool                  // on overflow drop the oldest completion
+	lateArm   bool                  // as CountMissed says
 	batch     atomic.Pointer[batch] // nil until the first Next
 }
 
@@ -118,15 +122,14 @@ func (cq *CQ) Push(e *transport.CQE) {
 	case armedNext:
 		wake = true
 	case armedSolicited:
-		wake = e.Solicited || e.Status != transport.Success
+		wake = wakesSolicited(e)
 	case disarmed:
 	}
 	if wake && cq.mod.on() && e.QP != nil {
 		wake = cq.due(e.QP)
 	}
 	if wake {
-		cq.mod.forget()
-		cq.armed.Store(uint32(disarmed))
+		cq.disarm()
 	}
 	cq.mu.Unlock()
 	if cq.eng.sleepers.count.Load() != 0 {
@@ -202,6 +205,7 @@ func (cq *CQ) takeOut(n, first int, take func(i int, e *transport.CQE)) int {
 	}
 	f.flush()
 	cq.emptied()
+	cq.pastSeen()
 	return n
 }
 
@@ -222,6 +226,7 @@ func (cq *CQ) dropOldest() {
 	release(e)
 	forget(e)
 	cq.head++
+	cq.pastSeen()
 }
 
 // forget clears the pointers of a completion.
@@ -364,7 +369,14 @@ func (cq *CQ) Arm(solicitedOnly bool) error {
 	} else if arming(cq.armed.Load()) == disarmed {
 		cq.armed.Store(uint32(armedSolicited))
 	}
+	wake := cq.lateArm && cq.missed()
+	if wake {
+		cq.disarm()
+	}
 	cq.mu.Unlock()
+	if wake {
+		cq.up.Completion()
+	}
 	cq.handOver()
 	return nil
 }
@@ -406,7 +418,7 @@ func (cq *CQ) resize(n uint32) {
 	if cq.times {
 		cq.stamps = unroll(cq.stamps, cq.head, held, n)
 	}
-	cq.head, cq.tail = 0, held
+	cq.head, cq.tail, cq.seen = 0, held, cq.seen-cq.head
 }
 
 // unroll copies held entries of a ring, from head on, to the start of a ring of n entries.
@@ -449,7 +461,11 @@ func (cq *CQ) purgeIf(gone func(*transport.CQE) bool) {
 		b.purge(gone)
 	}
 	to, mask := cq.head, uint32(len(cq.ring)-1)
+	seen := cq.seen
 	for i := cq.head; i != cq.tail; i++ {
+		if i == seen {
+			cq.seen = to
+		}
 		e := &cq.ring[i&mask]
 		if gone(e) {
 			release(e)
@@ -465,6 +481,9 @@ func (cq *CQ) purgeIf(gone func(*transport.CQE) bool) {
 	}
 	for i := to; i != cq.tail; i++ {
 		cq.ring[i&mask] = transport.CQE{}
+	}
+	if seen == cq.tail {
+		cq.seen = to
 	}
 	cq.tail = to
 	cq.emptied()

@@ -28,7 +28,7 @@ func (cq *CQ) Moderate(count uint16, period time.Duration) {
 	m := &cq.mod
 	wake := m.held > 0
 	if wake {
-		cq.armed.Store(uint32(disarmed))
+		cq.disarm()
 	}
 	m.count, m.period = uint32(count), int64(period)
 	m.forget()
@@ -65,8 +65,7 @@ func (cq *CQ) expire(s *shard, now int64) (next int64) {
 	m := &cq.mod
 	wake := m.held > 0 && m.deadline <= now
 	if wake {
-		m.forget()
-		cq.armed.Store(uint32(disarmed))
+		cq.disarm()
 	}
 	if next = m.deadline; m.held == 0 || next == transport.Never {
 		m.listed &^= 1 << s.index
