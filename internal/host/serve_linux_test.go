@@ -279,8 +279,10 @@ func TestLastWillsOfAUser(t *testing.T) {
 			t.Errorf("%d last wills are sent, want %d", got, want)
 		}
 	}
-	now = now.Add(time.Hour)
-	if got := s.leader.lastWills.room(uint32(os.Geteuid()), now, willPace, userWills); got != userWills {
+	s.leader.mu.Lock()
+	defer s.leader.mu.Unlock()
+	later := now.Add(time.Hour)
+	if got := s.leader.lastWills.room(uint32(os.Geteuid()), later, willPace, userWills); got != userWills {
 		t.Errorf("later there is room for %d, want %d", got, userWills)
 	}
 }
