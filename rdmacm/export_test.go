@@ -107,7 +107,7 @@ func (id *ID) Report(in connInput) {
 func (id *ID) Unreachable(err error) { id.onUnreachable(id.cmid, err) }
 
 // AskEvery sets the time between two packets that ask a peer's host whether its port is open.
-func AskEvery(d time.Duration) { askEvery = d }
+func AskEvery(d time.Duration) { askEvery.Store(int64(d)) }
 
 // Suspect begins and ends the checks of a peer whose port is closed.
 func (id *ID) Suspect(on bool) { id.suspect(on) }

@@ -202,5 +202,5 @@ func (m *manager) flush() {
 	if m.machine.NextDeadline() < m.wakeAt {
 		m.wake()
 	}
-	m.startVigil(askEvery)
+	m.startVigil(time.Duration(askEvery.Load()))
 }

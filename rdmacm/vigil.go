@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -27,8 +28,10 @@ const (
 	suspectFor = 10 * time.Second
 )
 
-// askEvery is the time between two packets to an address.
-var askEvery = 5 * time.Second
+// askEvery is the time between two packets to an address, which tests shorten while devices of others have timers.
+var askEvery atomic.Int64
+
+func init() { askEvery.Store(int64(5 * time.Second)) }
 
 // vigilEnds are the addresses of a connection, without zones.
 type vigilEnds struct{ src, dst netip.Addr }
@@ -75,7 +78,7 @@ func (m *manager) keepVigil() {
 	for _, id := range v.suspects {
 		id.suspect(true)
 	}
-	wait := askEvery
+	wait := time.Duration(askEvery.Load())
 	if len(v.suspects) > 0 {
 		wait = suspectFor
 	}
