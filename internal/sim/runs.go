@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -55,7 +56,7 @@ func (r *Runs) Do() Tally {
 					return
 				}
 				for seed := from; seed < to; seed++ {
-					watch := time.AfterFunc(longest, func() { panic(fmt.Sprintf("seed %d has not ended after %v", seed, longest)) })
+					watch := time.AfterFunc(longest, func() { giveUp(seed) })
 					t, err := Run(seed)
 					watch.Stop()
 					report(seed, &t, err)
@@ -65,4 +66,10 @@ func (r *Runs) Do() Tally {
 	}
 	wg.Wait()
 	return total
+}
+
+// giveUp ends the program with the stacks of all goroutines.
+func giveUp(seed uint64) {
+	debug.SetTraceback("all")
+	panic(fmt.Sprintf("seed %d has not ended after %v", seed, longest))
 }
