@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "connect.h"
 
 enum { THREADS = 32, MESSAGES = 200 };
 
@@ -21,24 +22,6 @@ static struct ibv_qp *qps[THREADS][2];
 static atomic_int sent[THREADS], received[THREADS], alarms, done;
 
 static void on_alarm(int signal) { alarms++; }
-
-static void ready(struct ibv_qp *qp, uint32_t peer)
-{
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1};
-	union ibv_gid gid;
-
-	CHECK(!ibv_query_gid(qp->context, 1, 1, &gid));
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer,
-				 .min_rnr_timer = 12,
-				 .ah_attr = {.is_global = 1, .port_num = 1,
-					     .grh = {.dgid = gid, .sgid_index = 1, .hop_limit = 1}}};
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7};
-	CHECK(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC));
-}
 
 static void poll_some(void)
 {
@@ -95,8 +78,8 @@ int main(int argc, char **argv)
 	struct ibv_qp_init_attr in = {.send_cq = cq, .recv_cq = cq, .qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}};
 	for (int i = 0; i < THREADS; i++) {
 		CHECK((qps[i][0] = ibv_create_qp(pd, &in)) && (qps[i][1] = ibv_create_qp(pd, &in)));
-		ready(qps[i][0], qps[i][1]->qp_num);
-		ready(qps[i][1], qps[i][0]->qp_num);
+		connect_qp(qps[i][0], qps[i][1]->qp_num);
+		connect_qp(qps[i][1], qps[i][0]->qp_num);
 	}
 	for (long i = 0; i < THREADS; i++)
 		CHECK(!pthread_create(&threads[i], NULL, run, (void *)i));
