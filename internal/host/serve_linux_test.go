@@ -199,14 +199,20 @@ func TestFloodOfMembers(t *testing.T) {
 	}
 }
 
+// stopClock makes time stand still for a server. The test moves it on by the result.
+func stopClock(s *Server) *time.Time {
+	now := time.Now()
+	s.leader.mu.Lock()
+	defer s.leader.mu.Unlock()
+	s.leader.now = func() time.Time { return now }
+	return &now
+}
+
 // TestPaceOfAUser checks that the members of one user share the requests that the leader takes, and those of another
 // user do not wait for them: each request holds up the mail of all members.
 func TestPaceOfAUser(t *testing.T) {
 	key, s, _ := testServer(t)
-	now := time.Now()
-	s.leader.mu.Lock()
-	s.leader.now = func() time.Time { return now }
-	s.leader.mu.Unlock()
+	now := stopClock(s)
 	const members = 4
 	for range members {
 		h, _ := newHostile(t, key) // its first request
@@ -214,14 +220,14 @@ func TestPaceOfAUser(t *testing.T) {
 			h.ask(frame{kind: kindUnlisten, id: 5, slot: -1})
 		}
 	}
-	next := &session{uid: uint32(os.Geteuid())}
+	next := &session{of: uint32(os.Geteuid())}
 	if d := s.leader.wait(next); d != pace {
 		t.Errorf("after the burst of %d members a request waits for %v, want %v", members, d, pace)
 	}
-	if d := s.leader.wait(&session{uid: next.uid + 1}); d != 0 {
+	if d := s.leader.wait(&session{of: next.of + 1}); d != 0 {
 		t.Errorf("the first request of another user waits for %v", d)
 	}
-	now = now.Add((burst + 1) * pace)
+	*now = now.Add((burst + 1) * pace)
 	if d := s.leader.wait(next); d != 0 {
 		t.Errorf("after a pause a request waits for %v", d)
 	}
@@ -230,10 +236,7 @@ func TestPaceOfAUser(t *testing.T) {
 // TestMailCountsAsRequests checks that a member that sends mail, all of which is dropped, waits as for requests.
 func TestMailCountsAsRequests(t *testing.T) {
 	key, s, _ := testServer(t)
-	now := time.Now()
-	s.leader.mu.Lock()
-	s.leader.now = func() time.Time { return now }
-	s.leader.mu.Unlock()
+	stopClock(s)
 	h, _ := newHostile(t, key) // its first request
 	for range burst - 2 {
 		if _, err := h.c.Write([]byte{byte(kindMail)}); err != nil {
@@ -251,10 +254,9 @@ func TestMailCountsAsRequests(t *testing.T) {
 func TestLastWillsOfAUser(t *testing.T) {
 	key, s, sent := testServer(t)
 	const room, wills = 3, 5
-	now := time.Now()
+	now := stopClock(s)
 	s.leader.mu.Lock()
-	s.leader.now = func() time.Time { return now }
-	s.leader.lastWills.acts(uint32(os.Geteuid()), now, willPace, userWills-room)
+	s.leader.lastWills.acts(uint32(os.Geteuid()), *now, willPace, userWills-room)
 	s.leader.mu.Unlock()
 	for _, want := range []int{room, 0} {
 		h, mem := newHostile(t, key)

@@ -152,9 +152,8 @@ func (l *leader) wait(s *session) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	of := l.table.account(s.uid)
-	wait := l.paces.wait(of, now, pace)
-	l.paces.act(of, now, pace)
+	wait := l.paces.wait(s.of, now, pace)
+	l.paces.act(s.of, now, pace)
 	return wait
 }
 
