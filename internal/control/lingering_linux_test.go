@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bufio"
 	"fmt"
 	"net"
 	"os"
@@ -67,6 +68,7 @@ func TestToolIsSentSockets(t *testing.T) {
 			if err != nil {
 				return
 			}
+			_, _ = bufio.NewReader(c).ReadString('\n') // a tool that finds the connection closed has nothing to read
 			giveSockets(t, c)
 			fmt.Fprint(c, "{}\n")
 			go c.Close() // which waits if the tool has not closed what it was sent
