@@ -262,11 +262,13 @@ func TestC_DISC_06_BothAtOnce(t *testing.T) {
 	})
 }
 
-// TestC_LIS_08_ListenAgain checks that a request waits for a program that ends a listener and makes another at once.
+// TestC_LIS_08_ListenAgain checks that a request waits for a program that ends a listener and makes another, also a
+// second later, and that it is refused if the program makes none.
 func TestC_LIS_08_ListenAgain(t *testing.T) {
 	in(t, func(w *world) {
 		first := w.listen(at(addrB, port), 2)
 		first.close()
+		time.Sleep(time.Second)
 		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
 		w.ok(c.CreateQP(nil, qpInit()))
 		w.ok(c.Connect(bg, nil))
@@ -282,6 +284,16 @@ func TestC_LIS_08_ListenAgain(t *testing.T) {
 		c.expect(rdmacm.EventRejected)
 		c.close()
 		l.close()
+
+		c = w.resolved(rdmacm.PSTCP, at(addrB, port))
+		w.ok(c.CreateQP(nil, qpInit()))
+		start = time.Now()
+		w.ok(c.Connect(bg, nil))
+		c.expect(rdmacm.EventRejected)
+		if took := time.Since(start); took < 400*time.Millisecond || took > 500*time.Millisecond {
+			t.Errorf("the request was refused after %v, want 450 ms", took)
+		}
+		c.close()
 	})
 }
 

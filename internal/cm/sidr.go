@@ -77,15 +77,11 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 		l, listens = nil, true
 	}
 	if l == nil {
-		if !listens && m.hold(now, r.ServiceID(), back, msg) || !m.mayAnswer() {
-			return
-		}
-		p := AnswerParams{Status: cmmsg.SIDRUnsupported}
 		if listens {
-			p.Status = cmmsg.SIDRReject
+			m.rejectLookup(back, msg, cmmsg.SIDRReject, out)
+		} else if !m.hold(now, r.ServiceID(), back, msg) {
+			m.rejectLookup(back, msg, cmmsg.SIDRUnsupported, out)
 		}
-		id := ID{path: Path{Path: *back}, service: r.ServiceID(), remoteID: r.RequestID(), tid: msg.TID()}
-		m.sendSIDRREP(&id, &p, out)
 		return
 	}
 	if !m.takesLookup(now, l, msg) {
@@ -99,6 +95,16 @@ func (m *Machine) onSIDRREQ(now int64, back *link.Path, msg cmmsg.Msg, out *Batc
 	id.path.PKey, id.service, id.remoteID, id.tid = r.PKey(), r.ServiceID(), r.RequestID(), msg.TID()
 	m.sidr[key] = id
 	out.Events = append(out.Events, Event{Type: EventSIDRREQ, ID: id, Listener: l, Msg: msg})
+}
+
+// rejectLookup refuses a look-up that gets no ID.
+func (m *Machine) rejectLookup(back *link.Path, msg cmmsg.Msg, status cmmsg.SIDRStatus, out *Batch) {
+	if !m.mayAnswer() {
+		return
+	}
+	r := cmmsg.SIDRREQ(msg.Data())
+	id := ID{path: Path{Path: *back}, service: r.ServiceID(), remoteID: r.RequestID(), tid: msg.TID()}
+	m.sendSIDRREP(&id, &AnswerParams{Status: status}, out)
 }
 
 // takesLookup reports whether l may take a look-up. Nothing shows that the address of its sender is not forged. When

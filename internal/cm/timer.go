@@ -129,13 +129,14 @@ func (m *Machine) resend(id *ID, out *Batch) {
 // NextDeadline is the time at which OnTimer has something to do, or Never.
 func (m *Machine) NextDeadline() int64 {
 	if len(m.timers) == 0 {
-		return Never
+		return m.nextRefusal()
 	}
-	return m.timers[0].deadline
+	return min(m.timers[0].deadline, m.nextRefusal())
 }
 
 // OnTimer does what is due at now, up to a limit: the caller repeats it while NextDeadline is not later than now.
 func (m *Machine) OnTimer(now int64, out *Batch) {
+	m.refuseWaiting(now, out)
 	for range timersPerCall {
 		if m.NextDeadline() > now {
 			return
