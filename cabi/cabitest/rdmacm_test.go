@@ -40,7 +40,7 @@ func shows(p *process, kind, state string) bool {
 
 // tooEarly reports whether perftest's second connection came before the server listened for it: the programs do not
 // wait for each other there. Over TCP, for iWARP, that happens often; over RoCE only if the server needs more than
-// 450 ms.
+// 1 s.
 func tooEarly(client *process, tries int) bool {
 	out := client.out.String()
 	return strings.Contains(out, "RDMA_CM_EVENT_REJECTED; error: -111") && tries < 5 ||

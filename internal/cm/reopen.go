@@ -17,9 +17,8 @@ const (
 	// endedTime is the time after the end of a port's last listener for which requests to it wait.
 	endedTime = 3000 * millisecond
 
-	// holdTime is the longest time that a request waits. It is shorter than the time after which a machine repeats a
-	// request first; see hasten.
-	holdTime = 450 * millisecond
+	// holdTime is the longest time that a request waits. Peers wait longer: Linux repeats a request after 4.3 s first.
+	holdTime = 1000 * millisecond
 
 	maxEnded   = 64 // services
 	maxWaiting = 16 // requests; others are refused at once
