@@ -350,6 +350,42 @@ func TestLocalErrors(t *testing.T) {
 	}
 }
 
+// TestOldestFailureCounts checks a work request that fails on its own side while an older READ waits, which then fails
+// too: the READ has its own status, and the younger request is flushed.
+func TestOldestFailureCounts(t *testing.T) {
+	bad := transport.SGE{Addr: testBase, Length: 5, LKey: 0xBAD00}
+	for name, c := range map[string]struct {
+		fail func(x, y *side)
+		want transport.Status
+	}{
+		"refused by the peer": {func(x, y *side) {
+			x.post(1, transport.OpRead, func(w *transport.SendWQE) { w.RKey = 0xBAD00 }, x.sge(0, 10))
+		}, transport.RemAccessErr},
+		"buffer withdrawn": {func(x, y *side) {
+			r := x.region(make([]byte, 10), testBase, testPD, mr.LocalWrite)
+			x.post(1, transport.OpRead, at(y, 0), transport.SGE{Addr: testBase, Length: 10, LKey: r.LKey})
+			x.qp.Vectors(nil)
+			x.table.Remove(r)
+		}, transport.LocProtErr},
+	} {
+		x, y := pair(t, Params{IRD: 1, ORD: 1}, 1000, 0)
+		c.fail(x, y)
+		x.post(2, transport.OpSend, nil, bad)
+		x.post(3, transport.OpWrite, at(y, 0), x.sge(0, 10))
+		y.qp.Feed(x.drain())
+		x.qp.Feed(y.drain())
+		x.drain()
+		if got, want := fmt.Sprint(list(x.done)), fmt.Sprintf("[1:%d 2:5 3:5]", c.want); got != want {
+			t.Errorf("%s: completions %s, want %s", name, got, want)
+		}
+		for i := range x.done {
+			if f := x.done[i].Cause; i > 0 && (f == nil || f.First == nil || f.First.Status != c.want) {
+				t.Errorf("%s: the cause of request %d is %+v", name, i+1, f)
+			}
+		}
+	}
+}
+
 // TestPartlySent checks that an FPDU which is sent in part is completed before the Terminate, with the bytes that the
 // memory had when the stream ended.
 func TestPartlySent(t *testing.T) {

@@ -307,16 +307,17 @@ func (q *QP) reject(st transport.Status, why string) {
 	q.complete()
 }
 
-// fails notes the status of the work request that is at fault. The first one counts.
+// fails notes the status of the work request that is at fault. The oldest one counts: a younger one may have been
+// rejected while this one waited for its response.
 func (q *QP) fails(slot uint32, st transport.Status, why string) {
-	if q.failed {
+	if q.failed && int32(slot-q.failSlot) >= 0 {
 		return
 	}
-	q.failed, q.failSlot = true, slot
-	q.failWith = &transport.Failure{Status: st, QPN: q.Num, Reason: why}
-	if q.first == nil {
-		q.first = q.failWith
+	f := &transport.Failure{Status: st, QPN: q.Num, Reason: why}
+	if q.first == nil || q.first == q.failWith {
+		q.first = f
 	}
+	q.failed, q.stuck, q.failSlot, q.failWith = true, false, slot, f
 }
 
 // complete completes the work requests that are done, oldest first.

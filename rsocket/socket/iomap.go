@@ -48,12 +48,13 @@ func (s *Socket) IOUnmap(buf []byte) error {
 }
 
 // IOWrite writes b to memory that the peer has mapped at offset (riowrite), and returns how much it has written:
-// less than len(b) if no map covers the rest. The peer is not notified; data of a later Send arrives after it.
+// less than len(b) if no map covers the rest. The peer is not notified; data of a later Send arrives after it. The
+// errors are those of Send.
 func (s *Socket) IOWrite(b []byte, offset int64, flags Flags) (int, error) {
 	st, err := s.stream()
 	if err != nil {
 		return 0, err
 	}
 	n, err := st.IOWrite(b, offset, s.waitMode(flags))
-	return n, closedIsBad(err)
+	return n, sendError(n, err)
 }

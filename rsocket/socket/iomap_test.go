@@ -146,7 +146,8 @@ func TestR_MAP_09_IOWriteWhileTheStreamIsFull(t *testing.T) {
 	})
 }
 
-// Without waiting IOWrite writes what its own buffer has room for, and fails when there is none.
+// Without waiting IOWrite writes what its own buffer has room for, and fails when there is none. It fails after
+// Shutdown, too.
 func TestIOWriteWithoutRoom(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		mem := make([]byte, 300000)
@@ -163,6 +164,9 @@ func TestIOWriteWithoutRoom(t *testing.T) {
 			t.Errorf("%d bytes without room", n)
 		}
 		restore()
+		p.OK(c.Shutdown(socket.ShutWrite))
+		_, err = c.IOWrite(mem, 0, 0)
+		p.errno("after Shutdown, as Send", err, syscall.ECONNRESET)
 		p.closeSockets(c, s)
 	})
 }
