@@ -25,6 +25,7 @@ type binding struct {
 	afIB          bool           // addressed by GIDs and service IDs: requests have no IP header
 	addrLost      bool           // ADDR_CHANGE was reported: the device does not have the local address any more
 	stopReaching  func()         // ends the wait for the peer's link address; nil if there is none
+	wildcard      netip.Addr     // the local address before resolve chose one; invalid if it did not
 }
 
 // BindAddr gives the ID a source address (rdma_bind_addr): a local address, which binds it to its device, or 0.0.0.0 or
@@ -109,6 +110,7 @@ func (id *ID) resolveAddr(
 		id.mu.Unlock()
 		return err
 	}
+	id.forgetErrors()
 	id.state = stAddrQuery
 	if timeout <= 0 {
 		timeout = stepTime
@@ -132,6 +134,7 @@ func (id *ID) resolveAddr(
 func (id *ID) onAddr(err error) {
 	if err != nil {
 		id.dropKernelID()
+		id.unresolve()
 		id.state = stAddrBound
 		id.push(&Event{Type: EventAddrError, Status: -int(errnoOf(err)), cause: err})
 		return
@@ -210,7 +213,27 @@ func (id *ID) resolve() error {
 	if sgid == noPlace {
 		return id.fail("resolve_addr", syscall.ENODEV, "%v is not in the GID table of %v", local, d.vdev)
 	}
+	id.wildcard = id.local.Addr()
 	id.local = netip.AddrPortFrom(local, id.local.Port())
 	id.bindDevice(d, sgid)
 	return nil
+}
+
+// unresolve undoes resolve after an error, as the next destination may be of another device. An ID that the program has
+// made objects for meanwhile keeps its device.
+//
+// +checklocks:id.mu
+func (id *ID) unresolve() {
+	if !id.wildcard.IsValid() || id.qp != nil || id.srq != nil || len(id.groups) > 0 {
+		return
+	}
+	h := id.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	id.local = netip.AddrPortFrom(id.wildcard, id.local.Port())
+	id.wildcard = netip.Addr{}
+	d := id.dev
+	id.dev, id.sgid = nil, gidPlace{}
+	delete(d.users, id)
+	d.retire()
 }

@@ -87,11 +87,21 @@ func (ch *EventChannel) errClosed(op string) error {
 // the group. GetEvent returns ctx's error when ctx is done, ErrClosed when the channel is closed, and EAGAIN instead
 // of waiting after SetNonblock(true).
 func (ch *EventChannel) GetEvent(ctx context.Context) (*Event, error) {
+	return ch.get(ctx, func() (bool, error) { return false, nil })
+}
+
+// get is GetEvent. It ends also, with the error of missed, if missed reports that the event which the caller waits for
+// was there already.
+func (ch *EventChannel) get(ctx context.Context, missed func() (bool, error)) (*Event, error) {
 	const op = "get_cm_event"
 	for {
 		ev, nonblock, err := ch.take(op, false)
 		if ev != nil || err != nil {
 			return ev, err
+		}
+		if over, err := missed(); over {
+			ch.wake() // for the next waiter
+			return nil, err
 		}
 		if nonblock {
 			return nil, &Error{Op: op, Obj: "event channel", Errno: syscall.EAGAIN, Detail: "no event"}

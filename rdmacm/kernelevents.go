@@ -108,6 +108,7 @@ func (id *ID) onKernelAddr(out *Event) {
 			out = &Event{Type: EventAddrError, Status: -int(errnoOf(err)), cause: err}
 		}
 		id.dropKernelID()
+		id.unresolve()
 		id.state = stAddrBound
 	} else {
 		id.state = stAddrResolved

@@ -305,7 +305,7 @@ func (id *ID) GetRequest(ctx context.Context) (*ID, error) {
 	if err != nil {
 		return nil, err
 	}
-	ev, err := ch.result(ctx)
+	ev, err := id.result(ctx, op, ch)
 	if err != nil {
 		return nil, err
 	}

@@ -120,6 +120,7 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 	case stDestroying:
 		err = l.id.errClosed(op)
 	case stRemoved:
+		ch.wake() // for the next call of Accept
 		err = l.id.fail(op, syscall.ENODEV, deviceGone)
 	}
 	l.id.mu.Unlock()
@@ -141,6 +142,7 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 		}
 		id, err := l.id.adopt(op, ev, ep)
 		if err != nil {
+			ch.wake() // for the next call of Accept
 			return nil, false, err
 		}
 		l.under.Add(1)

@@ -77,6 +77,7 @@ func (id *ID) JoinMulticastEx(ctx context.Context, attr *JoinMCAttr, userContext
 
 func (id *ID) join(ctx context.Context, op string, addr netip.AddrPort, flags JoinFlags, userContext any) error {
 	id.mu.Lock()
+	id.forgetErrors()
 	if err := id.startJoin(op, addr.Addr().Unmap().WithZone(""), flags, userContext); err != nil {
 		id.mu.Unlock()
 		return err

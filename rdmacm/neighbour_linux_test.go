@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // cabled is a host in a namespace and its cable, a veth pair, to another one, which answers ARP and ND.
@@ -314,5 +316,54 @@ func TestC_ROUTE_04_WayLostAfterResolveAddr(t *testing.T) {
 			t.Errorf("status %d after %v: %v", ev.Status, took, ev.Err())
 		}
 		e.closeID()
+	})
+}
+
+// A call of a synchronous ID whose context ends leaves its error in the channel. The next call does not return it.
+func TestErrorOfACallThatWasGivenUp(t *testing.T) {
+	onWire(t, func(w *cabled) {
+		id := must(w.host.CreateID(nil, rdmacm.PSTCP, nil))(w.world)
+		ctx, cancel := context.WithTimeout(bg, 20*time.Millisecond)
+		defer cancel()
+		err := id.ResolveAddr(ctx, netip.AddrPort{}, at(netip.MustParseAddr(deaf4), port), 200*time.Millisecond)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("a call that was given up: %v", err)
+		}
+		again := func() error { // EINVAL until the first call has failed
+			return id.ResolveAddr(bg, netip.AddrPort{}, at(netip.MustParseAddr(far4), port), 20*time.Second)
+		}
+		for err = again(); errors.Is(err, syscall.EINVAL); err = again() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		w.ok(err)
+		w.ok(id.ResolveRoute(bg, timeout))
+		w.ok(id.Close())
+	})
+}
+
+// An address that cannot be resolved leaves the ID unbound, so that the next destination may be of another device.
+func TestC_ID_23_OtherDestinationAfterAddrError(t *testing.T) {
+	onWire(t, func(w *cabled) {
+		var devs []*verbs.Device
+		for name, addr := range map[string]string{"vrb_wire": near4, "vrb_lo": "127.0.0.1"} {
+			dev, err := soft.New(soft.Config{Name: name, Addrs: []netip.Addr{netip.MustParseAddr(addr)}})
+			w.ok(err)
+			devs = append(devs, dev.Device)
+		}
+		host := rdmacm.NewHost(devs...)
+		ch := must(host.CreateEventChannel())(w.world)
+		e := &end{must(host.CreateID(ch, rdmacm.PSTCP, nil))(w.world), w.world, ch}
+		w.ok(e.ResolveAddr(bg, netip.AddrPort{}, at(netip.MustParseAddr(deaf4), port), 50*time.Millisecond))
+		e.expect(rdmacm.EventAddrError)
+		if e.Verbs() != nil {
+			t.Error("the ID has a device")
+		}
+		w.ok(e.ResolveAddr(bg, netip.AddrPort{}, at(netip.MustParseAddr("127.0.0.1"), port), timeout))
+		e.expect(rdmacm.EventAddrResolved)
+		if a := e.LocalAddr().Addr(); !a.IsLoopback() {
+			t.Errorf("the local address toward 127.0.0.1 is %v", a)
+		}
+		e.close()
+		w.ok(host.Close())
 	})
 }

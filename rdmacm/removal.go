@@ -80,7 +80,7 @@ func (d *device) remove() {
 	bound, wild := d.bound()
 	for _, id := range bound {
 		id.mu.Lock()
-		if id.state != stDestroying {
+		if id.state != stDestroying && id.dev == d { // else it has left the device meanwhile
 			id.state = stRemoved
 			id.endWaits()
 			id.endReach()
@@ -118,7 +118,7 @@ func (d *device) moved(all bool) {
 	for _, id := range bound {
 		id.mu.Lock()
 		stray := !d.has(id.local.Addr())
-		if id.state != stDestroying && id.state != stRemoved && (all || stray && !id.addrLost) {
+		if id.state != stDestroying && id.state != stRemoved && id.dev == d && (all || stray && !id.addrLost) {
 			id.push(&Event{Type: EventAddrChange})
 		}
 		id.addrLost = stray

@@ -177,14 +177,19 @@ func TestListenerOfARemovedDevice(t *testing.T) {
 	} {
 		in(t, func(w *world) {
 			l := must(rdmacm.Listen(bg, at(addrB, port).String(), &rdmacm.Options{Host: w.b}))(w)
-			result := make(chan error)
-			go func() {
-				_, err := wait(l, bg)
-				result <- err
-			}()
+			const waits = 3
+			result, soon := make(chan error, waits), w.soon()
+			for range waits {
+				go func() {
+					_, err := wait(l, soon)
+					result <- err
+				}()
+			}
 			synctest.Wait()
 			w.b.Remove(l.ID().Verbs())
-			w.errno(<-result, syscall.ENODEV)
+			for range waits {
+				w.errno(<-result, syscall.ENODEV)
+			}
 			if _, err := wait(l, w.soon()); err == nil || errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s, later: %v", name, err)
 			}

@@ -64,6 +64,7 @@ func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 		id.mu.Unlock()
 		return err
 	}
+	id.forgetErrors()
 	if id.dev.kernel {
 		err = id.routeByKernel(op, timeout)
 		id.mu.Unlock()

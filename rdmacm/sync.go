@@ -28,13 +28,16 @@ func (id *ID) complete(ctx context.Context, op string) error {
 	id.dropEvent()
 	ch := id.ch
 	id.mu.Unlock()
-	ev, err := ch.result(ctx)
-	for err == nil && ev.Type.before(op) {
+	ev, err := id.result(ctx, op, ch)
+	for err == nil && ev != nil && ev.Type.before(op) {
 		_ = ev.Ack()
-		ev, err = ch.result(ctx)
+		ev, err = id.result(ctx, op, ch)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return id.waitError(op, err)
+	case ev == nil: // another call has the event
+		return nil
 	}
 	id.mu.Lock()
 	if id.state == stDestroying {
@@ -46,6 +49,18 @@ func (id *ID) complete(ctx context.Context, op string) error {
 	id.event = ev
 	id.mu.Unlock()
 	return ev.Err()
+}
+
+// forgetErrors drops the errors of resolving that a synchronous ID has not taken: the contexts of the calls had ended.
+// The next call would take them for its own result.
+//
+// +checklocks:id.mu
+func (id *ID) forgetErrors() {
+	if id.sync {
+		id.ch.purge(func(ev *Event) bool {
+			return ev.owner == id && (ev.Type == EventAddrError || ev.Type == EventRouteError)
+		})
+	}
 }
 
 // waitError is the error of a call whose wait has ended: it adds what the call waited for if its context is done.
@@ -85,15 +100,34 @@ func (t EventType) before(op string) bool {
 	return false
 }
 
-// result waits for an event that is the result of a call.
-func (ch *EventChannel) result(ctx context.Context) (*Event, error) {
+// result waits in the channel of a synchronous ID for an event that is the result of a call. Without error and event
+// another call has taken the event.
+func (id *ID) result(ctx context.Context, op string, ch *EventChannel) (*Event, error) {
 	for {
-		ev, err := ch.GetEvent(ctx)
-		if err != nil || !ev.Type.aside() {
-			return ev, err
+		ev, err := ch.get(ctx, func() (bool, error) { return id.missed(op) })
+		switch {
+		case err != nil || ev == nil:
+			return nil, err
+		case !ev.Type.aside():
+			ch.wake() // for other calls that wait for it
+			return ev, nil
 		}
 		_ = ev.Ack()
 	}
+}
+
+// missed reports whether a call must not wait, because another one has taken the event: several calls may wait for the
+// end of the connection, or of the device, of which there is one event.
+func (id *ID) missed(op string) (bool, error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	switch {
+	case id.state == stRemoved && !id.unread(EventDeviceRemoval):
+		return true, id.fail(op, syscall.ENODEV, deviceGone)
+	case op == "disconnect" && id.conn.over() && !id.unread(EventDisconnected):
+		return true, nil
+	}
+	return false, nil
 }
 
 // dropEvent acknowledges the last event of a synchronous ID.

@@ -126,3 +126,26 @@ func TestWaitsAtASharedCQ(t *testing.T) {
 		l.close()
 	})
 }
+
+// Calls of Disconnect that wait at the same time all end with the one event of the connection's end.
+func TestSeveralDisconnects(t *testing.T) {
+	in(t, func(w *world) {
+		c, s, l := w.dialled()
+		const waits = 3
+		result, soon := make(chan error, waits), w.soon()
+		for range waits {
+			go func() { result <- c.Disconnect(soon) }()
+		}
+		synctest.Wait()
+		w.ok(s.Disconnect(bg))
+		for range waits {
+			w.ok(<-result)
+		}
+		if ev := c.Event(); ev == nil || ev.Type != rdmacm.EventDisconnected {
+			t.Errorf("the last event is %v", ev)
+		}
+		w.ok(c.Close())
+		w.ok(s.Close())
+		w.ok(l.Close())
+	})
+}
