@@ -256,6 +256,21 @@ func TestSocketsWaitForAllBytesOfStreams(t *testing.T) {
 	waits(t, "datagrams")
 }
 
+// The program first runs on the kernel's sockets: it expects nothing that these do not do.
+func TestSocketsAreLikeTCPAndUDP(t *testing.T) {
+	t.Setenv("VERBENA_SOCKETS", "all")
+	program := prepare(t, "sockets_tcp.c")
+	for _, before := range [][]string{{"env", "LD_PRELOAD="}, nil} {
+		for _, after := range [][]string{nil, {"datagrams"}} {
+			cmd := program(before...)
+			cmd.Args = append(cmd.Args, after...)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v %v: %v\n%s", before, after, err, out)
+			}
+		}
+	}
+}
+
 func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_low.c") }
 
 // Calls on the stack of a coroutine are not much slower than others.

@@ -80,7 +80,13 @@ int socket(int domain, int type, int protocol)
 		}); \
 	})
 
-int bind(int fd, const struct sockaddr *a, socklen_t n) { return CALL(bind, fd, a, n); }
+// Programs go on without an address that the host does not have, if the errno is that of the kernel.
+int bind(int fd, const struct sockaddr *a, socklen_t n)
+{
+	int result = CALL(bind, fd, a, n);
+
+	return result && errno == ENODEV ? fail(EADDRNOTAVAIL) : result;
+}
 
 int listen(int fd, int backlog)
 {
@@ -172,11 +178,11 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 	socklen_t length;
 	int new, before = errno;
 	do { // the connection that has ended the wait may be gone
-		if (!own(rs)->nonblock && ready(rs, POLLIN, own(rs)->receive_ms))
-			return -1;
 		length = sizeof from;
 		new = raccept(rs, (struct sockaddr *)&from, &length);
-	} while (new < 0 && errno == EAGAIN && !own(rs)->nonblock);
+	} while (new < 0 && errno == EAGAIN && !own(rs)->nonblock && !ready(rs, POLLIN, own(rs)->receive_ms));
+	if (new < 0 && errno == EBADF && rs_of(fd) == rs)
+		return fail(own(rs)->type == SOCK_STREAM ? EINVAL : EOPNOTSUPP); // it does not listen
 	if (new >= 0)
 		errno = before;
 	used_up(rs, POLLIN);
@@ -184,7 +190,11 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 		map(rs, &from, &length);
 		put_name(&from, length, a, n);
 	}
-	return adopt(new, own(rs)->domain, SOCK_STREAM | flags);
+	if (adopt(new, own(rs)->domain, SOCK_STREAM | flags) < 0)
+		return -1;
+	atomic_store(&own(new)->receive_ms, own(rs)->receive_ms);
+	atomic_store(&own(new)->send_ms, own(rs)->send_ms);
+	return new;
 }
 
 int accept(int fd, struct sockaddr *a, socklen_t *n)
@@ -284,7 +294,32 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 	int result = rsetsockopt(rs, level, name, value, n);
 	if (result)
 		parent_tell(rs);
-	return result && (errno == ENOPROTOOPT || errno == ENOTSUP) && harmless(level, name) ? 0 : result;
+	if (!result || errno != ENOTSUP)
+		return result;
+	return harmless(level, name) ? 0 : fail(ENOPROTOOPT);
+}
+
+// fixed returns an option that rsockets do not have, of which this library knows the value; -1 for others.
+static int fixed(int rs, int level, int name)
+{
+	int state = 0;
+	socklen_t n = sizeof state;
+
+	if (level != SOL_SOCKET)
+		return -1;
+	switch (name) {
+	case SO_TYPE:
+		return own(rs)->type;
+	case SO_DOMAIN:
+		return own(rs)->domain;
+	case SO_PROTOCOL:
+		return own(rs)->type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
+	case SO_BROADCAST:
+		return 0;
+	case SO_ACCEPTCONN:
+		return !rgetsockopt(rs, IPPROTO_TCP, TCP_INFO, &state, &n) && state == TCP_LISTEN;
+	}
+	return -1;
 }
 
 int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict n)
@@ -300,15 +335,15 @@ int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *res
 		memcpy(value, &t, *n = sizeof t);
 		return 0;
 	}
-	if (level == SOL_SOCKET && name == SO_TYPE && value && n && *n >= sizeof(int)) {
-		int type = own(rs)->type;
-		memcpy(value, &type, *n = sizeof type);
+	int known = fixed(rs, level, name);
+	if (known >= 0 && value && n && *n >= sizeof known) {
+		memcpy(value, &known, *n = sizeof known);
 		return 0;
 	}
 	int result = rgetsockopt(rs, level, name, value, n);
 	if (result)
 		parent_tell(rs);
-	return result;
+	return result && errno == ENOTSUP ? fail(ENOPROTOOPT) : result;
 }
 
 int fstat(int fd, struct stat *st)

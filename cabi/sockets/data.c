@@ -21,10 +21,34 @@ static size_t length_of(const struct msghdr *m)
 // blocks reports whether a call may wait.
 static int blocks(int rs, int flags) { return !(flags & MSG_DONTWAIT) && !own(rs)->nonblock; }
 
+// scatter receives a datagram into all buffers of a message: rrecvmsg uses one, and does not tell what is lost.
+static ssize_t scatter(int rs, struct msghdr *m, int flags)
+{
+	char whole[4096]; // more than a datagram has
+	struct iovec one = {whole, sizeof whole};
+	struct msghdr all = *m;
+	size_t used = 0, part;
+
+	all.msg_iov = &one;
+	all.msg_iovlen = 1;
+	ssize_t n = rrecvmsg(rs, &all, flags & ~MSG_TRUNC);
+	if (n < 0)
+		return -1;
+	for (size_t i = 0; i < m->msg_iovlen; i++, used += part) {
+		part = m->msg_iov[i].iov_len < n - used ? m->msg_iov[i].iov_len : n - used;
+		memcpy(m->msg_iov[i].iov_base, whole + used, part);
+	}
+	m->msg_namelen = all.msg_namelen;
+	m->msg_flags = used < (size_t)n ? MSG_TRUNC : 0;
+	return flags & MSG_TRUNC ? n : (ssize_t)used;
+}
+
 static ssize_t take_once(int rs, struct msghdr *m, int flags)
 {
+	int now = (flags & ~(IGNORED | MSG_WAITALL)) | MSG_DONTWAIT;
+
 	for (;;) {
-		ssize_t n = rrecvmsg(rs, m, (flags & ~(IGNORED | MSG_WAITALL)) | MSG_DONTWAIT);
+		ssize_t n = own(rs)->type == SOCK_DGRAM ? scatter(rs, m, now) : rrecvmsg(rs, m, now);
 		if (n < 0 && errno == EIO)
 			parent_tell(rs);
 		if (n >= 0 || errno != EAGAIN || !blocks(rs, flags) || ready(rs, POLLIN, own(rs)->receive_ms))
@@ -316,7 +340,7 @@ ssize_t sendfile(int fd, int in, off_t *offset, size_t n)
 	GUARD(1);
 	off_t start = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	if (start < 0)
-		return -1;
+		return offset || errno == ESPIPE ? fail(EINVAL) : -1;
 	char *buf = malloc(PIECE);
 	if (!buf)
 		return fail(ENOMEM);

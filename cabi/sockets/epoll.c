@@ -304,20 +304,21 @@ void forget(int fd)
 	drop(ep);
 }
 
-enum { TOLD = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLHUP | EPOLLERR };
+// ASKED are the events that an rsocket is asked for, TOLD those that it may have.
+enum { ASKED = EPOLLIN | EPOLLOUT | EPOLLPRI | EPOLLRDHUP, TOLD = ASKED | EPOLLHUP | EPOLLERR };
 
 // asked returns the events to poll an item for; -1 for none.
 static int asked(struct item *item)
 {
 	struct slot *s = item->rs < 0 ? NULL : own(item->rs);
-	uint32_t all = (item->wanted.events & (EPOLLIN | EPOLLOUT | EPOLLPRI)) | EPOLLHUP | EPOLLERR;
+	uint32_t all = (with_plain(item->wanted.events) & ASKED) | EPOLLHUP | EPOLLERR;
 
 	if (item->asleep)
 		return -1;
 	if (!(item->wanted.events & EPOLLET))
 		return all;
 	if (s && item->in_edge != atomic_load(&s->in_edge))
-		item->told &= ~(uint32_t)(EPOLLIN | EPOLLHUP | EPOLLERR);
+		item->told &= ~(uint32_t)(EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR);
 	if (s && item->out_edge != atomic_load(&s->out_edge))
 		item->told &= ~(uint32_t)EPOLLOUT;
 	if (item->told & (EPOLLHUP | EPOLLERR))
@@ -330,7 +331,7 @@ static int asked(struct item *item)
 static int entry(struct epoll *ep, struct item *item, struct pollfd *out)
 {
 	int events = asked(item);
-	short wanted = events & (POLLIN | POLLOUT | POLLPRI);
+	short wanted = events & ASKED;
 
 	if (item->rs < 0 && !settled(ep, item)) {
 		if (events < 0)
@@ -347,7 +348,7 @@ static int entry(struct epoll *ep, struct item *item, struct pollfd *out)
 	}
 	if (events < 0)
 		return 0;
-	*out = (struct pollfd){.fd = item->rs, .events = events & (POLLIN | POLLOUT | POLLPRI)};
+	*out = (struct pollfd){.fd = item->rs, .events = events & ASKED};
 	return 1;
 }
 
@@ -382,7 +383,7 @@ static int tell(struct item *item, short revents, struct epoll_event *out)
 		item->out_edge = atomic_load(&own(item->rs)->out_edge);
 	}
 	item->asleep = !!(item->wanted.events & EPOLLONESHOT);
-	*out = (struct epoll_event){.events = got, .data = item->wanted.data};
+	*out = (struct epoll_event){.events = as_asked(got, item->wanted.events), .data = item->wanted.data};
 	return 1;
 }
 

@@ -24,10 +24,11 @@ static int poll_once(struct pollfd *fds, nfds_t n, struct pollfd *list, int time
 	if (n > sizeof few && !(kinds = malloc(n)))
 		return fail(ENOMEM);
 	for (nfds_t i = 0; i < n; i++)
-		dead |= (kinds[i] = link_poll(fds[i].fd, fds[i].events, &list[i])) == DEAD;
+		dead |= (kinds[i] = link_poll(fds[i].fd, with_plain(fds[i].events), &list[i])) == DEAD;
 	int got = wait_for(list, n, dead ? 0 : timeout_ms);
 	for (nfds_t i = 0; got >= 0 && i < n; i++) {
-		fds[i].revents = kinds[i] == DEAD ? POLLERR : kinds[i] == INSTEAD ? 0 : list[i].revents;
+		short found = as_asked(list[i].revents, fds[i].events);
+		fds[i].revents = kinds[i] == DEAD ? POLLERR : kinds[i] == INSTEAD ? 0 : found;
 		again |= kinds[i] == INSTEAD && list[i].revents;
 		count += !!fds[i].revents;
 	}
@@ -60,11 +61,17 @@ int to_ms(const struct timespec *t)
 	return !t ? -1 : t->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX : (int)(t->tv_sec * 1000 + (t->tv_nsec + 999999) / 1000000);
 }
 
+// is_wrong reports whether the kernel refuses a time-out.
+static int is_wrong(const struct timespec *t)
+{
+	return t && (t->tv_sec < 0 || t->tv_nsec < 0 || t->tv_nsec >= SECOND);
+}
+
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
 	struct masked m;
 
-	if (!has_rsocket(fds, n) || (timeout && timeout->tv_sec < 0))
+	if (!has_rsocket(fds, n) || is_wrong(timeout))
 		return NEXT(ppoll)(fds, n, timeout, mask);
 	GUARD(1);
 	if (mask_begin(mask, &m))
@@ -167,7 +174,7 @@ int pselect(int n, fd_set *restrict r, fd_set *restrict w, fd_set *restrict e, c
 {
 	struct masked m;
 
-	if (timeout && timeout->tv_sec < 0)
+	if (is_wrong(timeout))
 		return fail(EINVAL);
 	if (!any(n, r, w, e))
 		return NEXT(pselect)(n, r, w, e, timeout, mask);

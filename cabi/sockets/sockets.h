@@ -247,6 +247,19 @@ struct masked {
 RS_HIDDEN int mask_begin(const sigset_t *mask, struct masked *m);
 RS_HIDDEN void mask_end(const struct masked *m);
 
+// with_plain adds the events that rsockets have for those that mean the same. as_asked returns the events that a program
+// has asked for, of those that were found.
+static inline uint32_t with_plain(uint32_t events)
+{
+	return events | (events & POLLRDNORM ? POLLIN : 0) | (events & POLLWRNORM ? POLLOUT : 0);
+}
+
+static inline uint32_t as_asked(uint32_t found, uint32_t events)
+{
+	found |= (found & POLLIN ? POLLRDNORM : 0) | (found & POLLOUT ? POLLWRNORM : 0);
+	return found & (events | POLLERR | POLLHUP | POLLNVAL);
+}
+
 // ready waits for an event of an rsocket that blocks. It returns -1 with errno set: EINTR, or EAGAIN after ms if these
 // are not 0.
 RS_HIDDEN int ready(int rs, short event, int ms);

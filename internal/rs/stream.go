@@ -227,6 +227,9 @@ func (s *Stream) Over() bool {
 // EOF reports whether no data is readable and no more will arrive.
 func (s *Stream) EOF() bool { return s.readShut || s.queued == 0 && (s.peerShut || s.disconnected) }
 
+// PeerShut reports whether the peer sends no more. Data received before may be readable.
+func (s *Stream) PeerShut() bool { return s.peerShut || s.disconnected }
+
 // ReadShut reports whether this side has ended reading.
 func (s *Stream) ReadShut() bool { return s.readShut }
 

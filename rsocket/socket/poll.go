@@ -17,6 +17,8 @@ const (
 	PollErr  Events = 0x08 // always requested: the connection has failed
 	PollHup  Events = 0x10 // always requested: the connection is over
 	PollNval Events = 0x20 // always requested: the socket or descriptor is closed
+
+	PollRdHup Events = 0x2000 // no more arrives: the peer has ended sending, or Shutdown receiving
 )
 
 // PollFD is an entry of Poll (struct pollfd): a socket, or an ordinary descriptor if Socket is nil.

@@ -97,6 +97,28 @@ func TestR_POLL_02_WriteShut(t *testing.T) {
 	})
 }
 
+// PollRdHup comes at once, although there is data to read. It must be requested.
+func TestPollTellsThatThePeerSendsNoMore(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		if e := p.poll(c, inOut|socket.PollRdHup, -1); e != socket.PollOut {
+			t.Errorf("a new connection has %#x", e)
+		}
+		must(s.Send([]byte("last"), 0))(p)
+		p.OK(s.Shutdown(socket.ShutWrite))
+		if e := p.poll(c, socket.PollRdHup, -1); e != socket.PollRdHup {
+			t.Errorf("after the peer's end it has %#x", e)
+		}
+		if e := p.poll(c, inOut|socket.PollRdHup, -1); e != inOut|socket.PollRdHup {
+			t.Errorf("with data it has %#x", e)
+		}
+		if e := p.poll(c, socket.PollIn, -1); e != socket.PollIn {
+			t.Errorf("without a request it has %#x", e)
+		}
+		p.closeSockets(c, s)
+	})
+}
+
 // When a connection fails, POLLERR and POLLHUP are set even if not requested. Data received before can still be read.
 func TestR_POLL_02_BrokenConnection(t *testing.T) {
 	cut := false

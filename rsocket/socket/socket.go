@@ -337,7 +337,7 @@ func (s *Socket) Close() error {
 	return nil
 }
 
-// PeerName returns the peer's address (rgetpeername); ENOTCONN without one.
+// PeerName returns the peer's address (rgetpeername); ENOTCONN without one, and before the connection is made.
 func (s *Socket) PeerName() (netip.AddrPort, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -346,7 +346,7 @@ func (s *Socket) PeerName() (netip.AddrPort, error) {
 		return netip.AddrPort{}, errBadSocket
 	case s.dg != nil && s.dg.Peer().IsValid():
 		return s.dg.Peer(), nil
-	case s.st != nil:
+	case s.st != nil && s.st.IsMade():
 		return s.st.PeerAddr(), nil
 	}
 	return netip.AddrPort{}, syscall.ENOTCONN

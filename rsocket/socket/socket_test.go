@@ -108,6 +108,22 @@ func TestR_SOCK_10_11_12_R_POLL_03_04_Nonblocking(t *testing.T) {
 	})
 }
 
+func TestNoPeerBeforeTheConnectionIsMade(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l, at := p.server()
+		p.OK(l.Close())
+		c := p.socket(p.A, socket.SockStream)
+		c.SetNonblock(true)
+		p.errno("connect", c.Connect(at), syscall.EINPROGRESS)
+		_, err := c.PeerName()
+		p.errno("while it connects", err, syscall.ENOTCONN)
+		p.poll(c, socket.PollOut, -1)
+		_, err = c.PeerName()
+		p.errno("refused", err, syscall.ENOTCONN)
+		p.closeSockets(c)
+	})
+}
+
 func TestR_SOCK_13_BlockingIOFinishesConnecting(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		l, at := p.server()

@@ -10,6 +10,8 @@ const (
 	PollErr  Events = 0x08 // the connection has failed
 	PollHup  Events = 0x10 // the connection is over
 	PollNval Events = 0x20 // the socket is closed
+
+	PollRdHup Events = 0x2000 // no more arrives: there may be something to receive
 )
 
 // Pollable is a socket that can be polled: a Stream, a Datagram or an Acceptor.
@@ -48,6 +50,9 @@ func (st *Stream) PollEvents() (e Events) {
 	}
 	if st.m.Readable() > 0 || st.m.EOF() || st.state != streamConnected {
 		e |= PollIn
+	}
+	if st.m.ReadShut() || st.m.PeerShut() || st.state != streamConnected {
+		e |= PollRdHup
 	}
 	switch {
 	case st.state != streamConnected:

@@ -180,6 +180,13 @@ func (st *Stream) TakeError() error {
 // LocalAddr returns the local address.
 func (st *Stream) LocalAddr() netip.AddrPort { return st.id.LocalAddr() }
 
+// IsMade reports whether the connection was made. It may have ended.
+func (st *Stream) IsMade() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.established
+}
+
 // PeerAddr returns the address of the peer.
 func (st *Stream) PeerAddr() netip.AddrPort { return st.id.PeerAddr() }
 

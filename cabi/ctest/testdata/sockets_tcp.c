@@ -1,0 +1,198 @@
+// What Linux's TCP and UDP do, and rsockets in their place: the program ends with 0 with and without the library.
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#define FAILED 1
+#include "check.h"
+
+enum { LIMIT_S = 20, LIMIT_MS = LIMIT_S * 1000 };
+
+static struct sockaddr_in here = {.sin_family = AF_INET};
+
+static int listener(void)
+{
+	socklen_t n = sizeof here;
+	int l = socket(AF_INET, SOCK_STREAM, 0);
+
+	here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	here.sin_port = 0;
+	CHECK(!bind(l, (struct sockaddr *)&here, n) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&here, &n));
+	return l;
+}
+
+// connected makes a pair: pair[0] has connected, pair[1] was accepted.
+static void connected(int l, int pair[2])
+{
+	pair[0] = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!connect(pair[0], (struct sockaddr *)&here, sizeof here) && (pair[1] = accept(l, NULL, NULL)) >= 0);
+}
+
+static int events(int fd, int wanted)
+{
+	struct pollfd p = {.fd = fd, .events = wanted};
+
+	return poll(&p, 1, LIMIT_MS) == 1 ? p.revents : -1;
+}
+
+static int option(int fd, int name)
+{
+	int value = -1;
+	socklen_t n = sizeof value;
+
+	return getsockopt(fd, SOL_SOCKET, name, &value, &n) ? -errno : value;
+}
+
+// No connection comes to a socket that does not listen.
+static void not_listening(int connection)
+{
+	int fresh = socket(AF_INET, SOCK_STREAM, 0);
+
+	CHECK(accept(fresh, NULL, NULL) == -1 && errno == EINVAL);
+	CHECK(accept(connection, NULL, NULL) == -1 && errno == EINVAL);
+	CHECK(!fcntl(fresh, F_SETFL, O_NONBLOCK) && accept(fresh, NULL, NULL) == -1 && errno == EINVAL && !close(fresh));
+}
+
+// An accepted socket has the time-outs of the listening one.
+static void time_outs(void)
+{
+	struct timeval t = {.tv_usec = 50000}, got[2];
+	socklen_t n = sizeof t;
+	int l = listener(), p[2];
+
+	CHECK(!setsockopt(l, SOL_SOCKET, SO_RCVTIMEO, &t, n) && !setsockopt(l, SOL_SOCKET, SO_SNDTIMEO, &t, n));
+	connected(l, p);
+	CHECK(recv(p[1], &(char){0}, 1, 0) == -1 && errno == EAGAIN);
+	CHECK(!getsockopt(p[1], SOL_SOCKET, SO_RCVTIMEO, &got[0], &n) && got[0].tv_usec >= t.tv_usec);
+	CHECK(!getsockopt(p[1], SOL_SOCKET, SO_SNDTIMEO, &got[1], &n) && got[1].tv_usec >= t.tv_usec);
+	CHECK(!close(p[0]) && !close(p[1]) && !close(l));
+}
+
+// POLLRDNORM and POLLWRNORM are other names of POLLIN and POLLOUT.
+static void other_names(const int p[2])
+{
+	struct epoll_event e = {.events = EPOLLRDNORM}, got;
+	int ep = epoll_create1(0);
+
+	CHECK(events(p[0], POLLWRNORM) == POLLWRNORM && events(p[0], POLLOUT | POLLWRNORM) == (POLLOUT | POLLWRNORM));
+	CHECK(write(p[0], "x", 1) == 1 && events(p[1], POLLRDNORM) == POLLRDNORM && events(p[1], POLLIN) == POLLIN);
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, p[1], &e) && epoll_wait(ep, &got, 1, LIMIT_MS) == 1);
+	CHECK(got.events == EPOLLRDNORM && !close(ep) && read(p[1], &(char){0}, 1) == 1);
+}
+
+// POLLRDHUP says that the peer sends no more, although its last byte is not read.
+static void ended(int l)
+{
+	struct epoll_event e = {.events = EPOLLRDHUP | EPOLLET}, got;
+	int ep = epoll_create1(0), p[2];
+
+	connected(l, p);
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_ADD, p[1], &e) && !epoll_wait(ep, &got, 1, 20));
+	CHECK(write(p[0], "x", 1) == 1 && !shutdown(p[0], SHUT_WR));
+	CHECK(events(p[1], POLLRDHUP) == POLLRDHUP && epoll_wait(ep, &got, 1, LIMIT_MS) == 1);
+	CHECK(got.events == EPOLLRDHUP && !epoll_wait(ep, &got, 1, 20));
+	CHECK(events(p[1], POLLIN | POLLOUT | POLLRDHUP) == (POLLIN | POLLOUT | POLLRDHUP));
+	CHECK(read(p[1], &(char){0}, 1) == 1 && !read(p[1], &(char){0}, 1) && write(p[1], "y", 1) == 1);
+	CHECK(read(p[0], &(char){0}, 1) == 1 && !close(p[0]) && !close(p[1]) && !close(ep));
+}
+
+// Programs ask for the name of the peer to learn whether an attempt has succeeded.
+static void refused(void)
+{
+	struct sockaddr_in peer;
+	socklen_t n = sizeof peer;
+	int l = listener(), c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+	CHECK(!close(l) && connect(c, (struct sockaddr *)&here, n) == -1);
+	CHECK(errno == EINPROGRESS && events(c, POLLOUT) & POLLOUT);
+	CHECK(getpeername(c, (struct sockaddr *)&peer, &n) == -1 && errno == ENOTCONN && !close(c));
+}
+
+static void options(int l, int connection)
+{
+	int yes = 1;
+
+	CHECK(option(l, SO_DOMAIN) == AF_INET && option(l, SO_PROTOCOL) == IPPROTO_TCP && option(l, SO_TYPE) == SOCK_STREAM);
+	CHECK(option(l, SO_ACCEPTCONN) == 1 && option(connection, SO_ACCEPTCONN) == 0 && option(l, SO_BROADCAST) == 0);
+	CHECK(option(l, 12345) == -ENOPROTOOPT);
+	CHECK(setsockopt(l, SOL_SOCKET, 12345, &yes, sizeof yes) == -1 && errno == ENOPROTOOPT);
+}
+
+// Programs that listen at all addresses of a list leave out those that the host does not have.
+static void foreign_address(void)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = inet_addr("203.0.113.9")};
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+
+	CHECK(bind(s, (struct sockaddr *)&a, sizeof a) == -1 && errno == EADDRNOTAVAIL && !close(s));
+}
+
+// Programs copy what sendfile does not send: they know it by EINVAL.
+static void not_files(int connection)
+{
+	struct timespec wrong = {.tv_nsec = 1000000000};
+	struct pollfd p = {.fd = connection, .events = POLLOUT};
+	off_t before = -1;
+	int pipes[2], zero = open("/dev/zero", O_RDONLY);
+	fd_set set;
+
+	FD_ZERO(&set);
+	FD_SET(connection, &set);
+	CHECK(!pipe(pipes) && write(pipes[1], "x", 1) == 1);
+	CHECK(sendfile(connection, pipes[0], NULL, 1) == -1 && errno == EINVAL);
+	errno = 0;
+	CHECK(sendfile(connection, zero, &before, 1) == -1 && errno == EINVAL);
+	CHECK(ppoll(&p, 1, &wrong, NULL) == -1 && errno == EINVAL);
+	CHECK(pselect(connection + 1, NULL, &set, NULL, &wrong, NULL) == -1 && errno == EINVAL);
+	CHECK(!close(pipes[0]) && !close(pipes[1]) && !close(zero));
+}
+
+// A datagram fills the buffers of a message one after the other. What does not fit is told.
+static void datagrams(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}, from;
+	socklen_t n = sizeof at;
+	char head[2], body[4] = "";
+	struct iovec parts[] = {{head, sizeof head}, {NULL, 0}, {body, 3}};
+	struct msghdr m = {.msg_name = &from, .msg_namelen = n, .msg_iov = parts, .msg_iovlen = 3};
+	int a = socket(AF_INET, SOCK_DGRAM, 0), b = socket(AF_INET, SOCK_DGRAM, 0);
+
+	CHECK(!bind(a, (struct sockaddr *)&at, n) && !getsockname(a, (struct sockaddr *)&at, &n));
+	CHECK(!connect(b, (struct sockaddr *)&at, n) && accept(a, NULL, NULL) == -1 && errno == EOPNOTSUPP);
+	CHECK(send(b, "hello", 5, 0) == 5 && recvmsg(a, &m, 0) == 5 && !memcmp(head, "he", 2) && !strcmp(body, "llo"));
+	CHECK(!m.msg_flags && m.msg_namelen == sizeof from && from.sin_family == AF_INET);
+	CHECK(send(b, "HELLO!", 6, 0) == 6 && recvmsg(a, &m, 0) == 5 && m.msg_flags == MSG_TRUNC && !strcmp(body, "LLO"));
+	CHECK(send(b, "again", 5, 0) == 5 && recv(a, body, 2, MSG_PEEK | MSG_TRUNC) == 5 && recv(a, body, 2, 0) == 2);
+	CHECK(!send(b, "", 0, 0) && !recv(a, body, 2, 0) && option(a, SO_PROTOCOL) == IPPROTO_UDP);
+	CHECK(!close(a) && !close(b));
+}
+
+int main(int count, char **words)
+{
+	int l, p[2];
+
+	alarm(5 * LIMIT_S);
+	if (count > 1) {
+		datagrams();
+		return 0;
+	}
+	l = listener();
+	connected(l, p);
+	not_listening(p[0]);
+	time_outs();
+	l = listener();
+	other_names(p);
+	ended(l);
+	options(l, p[1]);
+	not_files(p[0]);
+	refused();
+	foreign_address();
+	return 0;
+}
