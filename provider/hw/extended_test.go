@@ -72,7 +72,13 @@ static int post_ops(struct ibv_srq *s, struct ibv_ops_wr *w, struct ibv_ops_wr *
 	w->tm.handle = 42;
 	return 0;
 }
+static struct ibv_cq_ex cq = {.cqe = 15};
+static struct ibv_cq_ex *create_cq(struct ibv_context *c, struct ibv_cq_init_attr_ex *a) {
+	if (a->cqe == 10 && a->wc_flags == (127 | 1 << 7) && !a->comp_mask) return &cq;
+	errno = EINVAL; return 0;
+}
 static struct verbs_context v = {
+	.create_cq_ex = create_cq,
 	.alloc_dm = alloc_dm, .free_dm = free_dm, .reg_dm_mr = reg_dm, .create_counters = create_counters,
 	.attach_counters_point_flow = attach, .read_counters = read_counters, .destroy_counters = destroy_counters,
 	.modify_wq = modify_wq, .destroy_wq = destroy_wq, .create_rwq_ind_table = create_table,
@@ -156,6 +162,16 @@ func TestDeviceMemory(t *testing.T) {
 	c.lib.regDMABuf = 0
 	if _, err := p.RegDMABufMR(4096, 100, 0, 5, 0); !errors.Is(err, verbs.EOPNOTSUPP) {
 		t.Errorf("an old library: %v", err)
+	}
+}
+
+// TestFieldsOfCompletions asks for a field beyond those of struct ibv_wc. Poll reads those too: the device must be
+// asked for all of them.
+func TestFieldsOfCompletions(t *testing.T) {
+	c, _ := contextOfC(t)
+	q := good(c.CreateCQ(10, &verbs.CQOptions{WCFlags: verbs.WCExWithCompletionTimestamp}, nil))(t)
+	if q.Cap() != 15 {
+		t.Errorf("room for %d, want 15", q.Cap())
 	}
 }
 
