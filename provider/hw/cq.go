@@ -42,7 +42,8 @@ func (c *devContext) CreateCQ(cqe int, opts *verbs.CQOptions, up verbs.DriverCQE
 		const withFlags = 1
 		// A device need not have the functions that read a field which was not asked for.
 		a := &cCQInitAttr{cqe: uint32(cqe), channel: c.channel, compVector: uint32(opts.CompVector),
-			wcFlags: uint64(opts.WCFlags | verbs.WCStandardFlags), compMask: withFlags, flags: uint32(opts.Flags & verbs.CreateCQIgnoreOverrun)}
+			wcFlags: uint64(opts.WCFlags | verbs.WCStandardFlags), compMask: withFlags,
+			flags: uint32(opts.Flags & verbs.CreateCQIgnoreOverrun)}
 		if a.flags == 0 {
 			a.compMask = 0
 		}

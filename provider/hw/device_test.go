@@ -53,9 +53,15 @@ func must[V any](v V, err error) func(t testing.TB) V {
 
 func newPair(t testing.TB, buf []byte) *pair {
 	t.Helper()
+	return newPairWith(t, buf, nil)
+}
+
+// newPairWith is newPair with options of the CQ.
+func newPairWith(t testing.TB, buf []byte, opts *verbs.CQOptions) *pair {
+	t.Helper()
 	p := &pair{vctx: opened(t), buf: buf}
 	p.pd = must(p.vctx.AllocPD())(t)
-	p.cq = must(p.vctx.CreateCQ(256, nil))(t)
+	p.cq = must(p.vctx.CreateCQ(256, opts))(t)
 	p.mr = must(p.pd.RegMR(p.buf, verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead))(t)
 	init := verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: p.cq, RecvCQ: p.cq,
 		Cap: verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 2, MaxRecvSGE: 2, MaxInlineData: 64}}

@@ -147,7 +147,8 @@ func TestFlowRules(t *testing.T) {
 			values := make([]uint64, 2)
 			r.isGood(counters.Read(values, 0))
 			if values[0] != copies || values[1] != uint64(copies*len(want)) {
-				t.Errorf("%d frames and %d bytes were counted, want %d frames of %d bytes", values[0], values[1], copies, len(want))
+				t.Errorf("%d frames and %d bytes were counted, want %d frames of %d bytes", values[0], values[1], copies,
+					len(want))
 			}
 		})
 	}
