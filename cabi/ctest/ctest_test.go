@@ -172,6 +172,8 @@ func TestStateOfAQPThatTheProgramSees(t *testing.T) { run(t, "state.c") }
 
 func TestACompletionBeforeTheRequestRaisesAnEvent(t *testing.T) { run(t, "missed.c") }
 
+func TestAnExtendedCQWhileACompletionIsRead(t *testing.T) { run(t, "extended.c") }
+
 func TestTheAddressSpaceIsLimited(t *testing.T) { run(t, "room.c") }
 
 func TestRatesAreThoseOfTheHeader(t *testing.T) { run(t, "rates.c") }

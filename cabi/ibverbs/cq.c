@@ -97,7 +97,7 @@ int ibv_resize_cq(struct ibv_cq *o, int cqe)
 
 	if (!e)
 		o->cqe = got;
-	return e;
+	return vb_told(e);
 }
 
 int vb_modify_cq(struct ibv_cq *o, struct ibv_modify_cq_attr *a)
@@ -105,8 +105,8 @@ int vb_modify_cq(struct ibv_cq *o, struct ibv_modify_cq_attr *a)
 	struct vb_cq *q = VB(cq, o);
 
 	if (VB_DEAD(q))
-		return EIO;
-	return vb_engine->moderate_cq(q->h, a->attr_mask, a->moderate.cq_count, a->moderate.cq_period);
+		return vb_told(EIO);
+	return vb_told(vb_engine->moderate_cq(q->h, a->attr_mask, a->moderate.cq_count, a->moderate.cq_period));
 }
 
 int ibv_destroy_cq(struct ibv_cq *o)
@@ -119,7 +119,7 @@ int ibv_destroy_cq(struct ibv_cq *o)
 		int e = vb_engine->destroy(q->h);
 		pthread_mutex_unlock(&c->events);
 		if (e)
-			return e;
+			return vb_told(e);
 		vb_wait(&o->mutex, &o->cond, &o->comp_events_completed, &q->comp_delivered);
 		vb_wait(&o->mutex, &o->cond, &o->async_events_completed, &q->async_delivered);
 	}

@@ -25,10 +25,13 @@ static int fetch(struct vb_cq *q)
 	return n > 0 ? 0 : n == 0 ? ENOENT : EIO;
 }
 
+// show makes the next completion the one that the program reads.
 static int show(struct vb_cq *q)
 {
-	q->o.wr_id = q->wcs[q->head].wr_id;
-	q->o.status = q->wcs[q->head].status;
+	q->now = q->head++;
+	q->count--;
+	q->o.wr_id = q->wcs[q->now].wr_id;
+	q->o.status = q->wcs[q->now].status;
 	return 0;
 }
 
@@ -50,32 +53,17 @@ static int next_poll(struct ibv_cq_ex *o)
 {
 	struct vb_cq *q = VB(cq, o);
 
-	if (q->count > 1) {
-		q->head++;
-		q->count--;
+	if (q->count)
 		return show(q);
-	}
 	if (!q->more) // the queue was empty after this completion
 		return ENOENT;
 	int e = fetch(q);
-	if (!e)
-		return show(q);
-	q->count = 1; // end_poll takes it
-	return e;
+	return e ? e : show(q);
 }
 
-static void end_poll(struct ibv_cq_ex *o)
-{
-	struct vb_cq *q = VB(cq, o);
+static void end_poll(struct ibv_cq_ex *o) { unlock(VB(cq, o)); }
 
-	if (q->count) {
-		q->head++;
-		q->count--;
-	}
-	unlock(q);
-}
-
-static struct vrb_wc *current(struct ibv_cq_ex *o) { return &VB(cq, o)->wcs[VB(cq, o)->head]; }
+static struct vrb_wc *current(struct ibv_cq_ex *o) { return &VB(cq, o)->wcs[VB(cq, o)->now]; }
 
 static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *o) { return current(o)->opcode; }
 static uint32_t read_vendor_err(struct ibv_cq_ex *o) { return current(o)->vendor_err; }
@@ -141,6 +129,7 @@ int vb_take_fetched(struct vb_cq *q, int count, struct ibv_wc *wcs)
 	return n;
 }
 
+// The completion that the program reads stays in its place.
 void vb_purge(struct ibv_cq *o, uint32_t qp_num)
 {
 	struct vb_cq *q = VB(cq, o);
@@ -151,8 +140,7 @@ void vb_purge(struct ibv_cq *o, uint32_t qp_num)
 	lock(q);
 	for (int i = 0; i < q->count; i++)
 		if (q->wcs[q->head + i].qp_num != qp_num)
-			q->wcs[kept++] = q->wcs[q->head + i];
-	q->head = 0;
+			q->wcs[q->head + kept++] = q->wcs[q->head + i];
 	q->count = kept;
 	unlock(q);
 }

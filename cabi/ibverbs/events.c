@@ -38,7 +38,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *o)
 	int fd = o->fd;
 
 	pthread_mutex_lock(&x->mutex);
-	int e = o->refcnt ? EBUSY : vb_end(ch);
+	int e = o->refcnt ? vb_told(EBUSY) : vb_end(ch);
 	pthread_mutex_unlock(&x->mutex);
 	if (!e)
 		close(fd);

@@ -90,6 +90,7 @@ struct vb_cq {
 	pthread_mutex_t poll;
 	struct vrb_wc *wcs; // VB_PREFETCH; NULL: not an extended CQ
 	int head, count;
+	int now;   // the completion that the program reads, which is before head
 	int more;  // the last fetch filled wcs
 	int alone; // one thread at a time: no locking
 };
@@ -133,16 +134,21 @@ static inline unsigned int vb_gen(struct vb_context *c)
 		return result; \
 	} while (0)
 
-// vb_end destroys the engine's part of an object, and frees the object if that succeeds. It sets errno as well as it
-// returns it, as the system call of an adapter does: programs print it with perror.
+// vb_told returns an errno, and sets it as the system call of an adapter does: programs print it with perror.
+static inline int vb_told(int e)
+{
+	if (e)
+		errno = e;
+	return e;
+}
+
+// vb_end destroys the engine's part of an object, and frees the object if that succeeds.
 #define vb_end(o) \
 	({ \
 		int e_ = VB_DEAD(o) ? 0 : vb_engine->destroy((o)->h); \
 		if (!e_) \
 			free(o); \
-		else \
-			errno = e_; \
-		e_; \
+		vb_told(e_); \
 	})
 
 // vb_fill_* set the functions of a context.

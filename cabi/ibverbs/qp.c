@@ -136,8 +136,7 @@ int ibv_modify_qp(struct ibv_qp *o, struct ibv_qp_attr *a, int mask)
 	int e;
 
 	vb_signals();
-	e = VB_DEAD(q) ? EIO : vb_engine->modify_qp(q->h, a, mask);
-	errno = e ? e : errno; // as the system call of an adapter does
+	e = vb_told(VB_DEAD(q) ? EIO : vb_engine->modify_qp(q->h, a, mask));
 	if (e || !(mask & IBV_QP_STATE))
 		return e;
 	o->state = a->qp_state;
@@ -155,7 +154,7 @@ int ibv_query_qp(struct ibv_qp *o, struct ibv_qp_attr *a, int mask, struct ibv_q
 	int e = VB_DEAD(q) ? EIO : vb_engine->query_qp(q->h, a, mask, &init);
 
 	if (e)
-		return e;
+		return vb_told(e);
 	*in = (struct ibv_qp_init_attr){.qp_context = o->qp_context, .send_cq = o->send_cq, .recv_cq = o->recv_cq,
 					.srq = o->srq, .qp_type = o->qp_type, .sq_sig_all = init.sq_sig_all};
 	memcpy(&in->cap, init.cap, sizeof init.cap);
@@ -181,8 +180,7 @@ int ibv_set_ece(struct ibv_qp *o, struct ibv_ece *ece)
 	struct vb_qp *q = VB(qp, o);
 	int e = ece->comp_mask || VB_DEAD(q) ? EINVAL : vb_engine->set_ece(q->h, ece->vendor_id, ece->options);
 
-	errno = e ? e : errno;
-	return e;
+	return vb_told(e);
 }
 
 int ibv_query_ece(struct ibv_qp *o, struct ibv_ece *ece)
@@ -192,8 +190,7 @@ int ibv_query_ece(struct ibv_qp *o, struct ibv_ece *ece)
 	int e = VB_DEAD(q) ? EIO : vb_engine->query_ece(q->h, got);
 
 	*ece = (struct ibv_ece){.vendor_id = got[0], .options = got[1]};
-	errno = e ? e : errno;
-	return e;
+	return vb_told(e);
 }
 
 int ibv_destroy_qp(struct ibv_qp *o)
@@ -206,7 +203,7 @@ int ibv_destroy_qp(struct ibv_qp *o)
 		int e = vb_engine->destroy(q->h);
 		pthread_mutex_unlock(&c->events);
 		if (e)
-			return e;
+			return vb_told(e);
 		vb_purge(o->send_cq, o->qp_num);
 		vb_purge(o->recv_cq, o->qp_num);
 		vb_wait(&o->mutex, &o->cond, &o->events_completed, &q->delivered);
@@ -239,7 +236,7 @@ static int mcast(struct ibv_qp *o, const union ibv_gid *gid, uint16_t lid, int a
 {
 	struct vb_qp *q = VB(qp, o);
 
-	return VB_DEAD(q) ? EIO : vb_engine->mcast(q->h, gid, lid, attach);
+	return vb_told(VB_DEAD(q) ? EIO : vb_engine->mcast(q->h, gid, lid, attach));
 }
 
 int ibv_attach_mcast(struct ibv_qp *o, const union ibv_gid *gid, uint16_t lid) { return mcast(o, gid, lid, 1); }

@@ -23,7 +23,7 @@ int vb_query_device_ex(struct ibv_context *x, const struct ibv_query_device_ex_i
 		e = vb_engine->query_device(c->h, &full);
 	if (!e)
 		copy_out(a, length, &full, sizeof full);
-	return e;
+	return vb_told(e);
 }
 
 int ibv_query_device(struct ibv_context *x, struct ibv_device_attr *a)
@@ -42,7 +42,7 @@ int vb_query_port(struct ibv_context *x, uint8_t port, struct ibv_port_attr *a, 
 
 	if (!e)
 		copy_out(a, length, &full, sizeof full);
-	return e;
+	return vb_told(e);
 }
 
 int ibv_query_port(struct ibv_context *x, uint8_t port, struct ibv_port_attr *a)

@@ -52,7 +52,7 @@ int vb_modify_wq(struct ibv_wq *o, struct ibv_wq_attr *a)
 	int e = vb_engine->modify_wq(w->h, a->attr_mask, a->wq_state, a->curr_wq_state, a->flags, a->flags_mask);
 	if (!e && a->attr_mask & IBV_WQ_ATTR_STATE)
 		o->state = a->wq_state;
-	return e;
+	return vb_told(e);
 }
 
 int vb_destroy_wq(struct ibv_wq *o)
@@ -65,7 +65,7 @@ int vb_destroy_wq(struct ibv_wq *o)
 		int e = vb_engine->destroy(w->h);
 		pthread_mutex_unlock(&c->events);
 		if (e)
-			return e;
+			return vb_told(e);
 		vb_wait(&o->mutex, &o->cond, &o->events_completed, &w->delivered);
 	}
 	free(w);

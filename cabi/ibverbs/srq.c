@@ -78,14 +78,14 @@ int ibv_modify_srq(struct ibv_srq *o, struct ibv_srq_attr *a, int mask)
 {
 	struct vb_srq *s = VB(srq, o);
 
-	return VB_DEAD(s) ? EIO : vb_engine->modify_srq(s->h, a, mask);
+	return vb_told(VB_DEAD(s) ? EIO : vb_engine->modify_srq(s->h, a, mask));
 }
 
 int ibv_query_srq(struct ibv_srq *o, struct ibv_srq_attr *a)
 {
 	struct vb_srq *s = VB(srq, o);
 
-	return VB_DEAD(s) ? EIO : vb_engine->query_srq(s->h, a);
+	return vb_told(VB_DEAD(s) ? EIO : vb_engine->query_srq(s->h, a));
 }
 
 int ibv_destroy_srq(struct ibv_srq *o)
@@ -98,7 +98,7 @@ int ibv_destroy_srq(struct ibv_srq *o)
 		int e = vb_engine->destroy(s->h);
 		pthread_mutex_unlock(&c->events);
 		if (e)
-			return e;
+			return vb_told(e);
 		vb_wait(&o->mutex, &o->cond, &o->events_completed, &s->delivered);
 	}
 	free(s);

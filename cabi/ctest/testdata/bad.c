@@ -12,6 +12,14 @@
 #include "device.h"
 #include "want.h"
 
+// BOTH is WANT for calls that set errno too.
+#define BOTH(call, want) \
+	do { \
+		errno = 0; \
+		WANT(call, want); \
+		WANT(errno, want); \
+	} while (0)
+
 // NONE is WANT for calls that return a pointer, MINUS for those that return -1; both set errno.
 #define NONE(call, want) WANT((errno = 0, (call)) ? -1 : errno, want)
 #define MINUS(call, want) WANT((errno = 0, (call)) == -1 ? errno : -2, want)
@@ -65,7 +73,7 @@ static void devices(void)
 	struct ibv_query_device_ex_input input = {.comp_mask = 1};
 	struct ibv_async_event event;
 
-	WANT(ibv_query_port(ctx, 0, &port), EINVAL);
+	BOTH(ibv_query_port(ctx, 0, &port), EINVAL);
 	WANT(ibv_query_port(ctx, 9, &port), EINVAL);
 	MINUS(ibv_query_gid(ctx, 9, 0, &gid), EINVAL);
 	MINUS(ibv_query_gid(ctx, 1, -1, &gid), EINVAL);
@@ -102,8 +110,7 @@ static void memory(void)
 	NONE(ibv_alloc_dm(ctx, &large), ENOMEM);
 	NONE(ibv_alloc_dm(ctx, &odd), EINVAL);
 	errno = 0;
-	WANT(ibv_dealloc_pd(pd), EBUSY); // mr
-	WANT(errno, EBUSY);
+	BOTH(ibv_dealloc_pd(pd), EBUSY); // mr
 	WANT(ibv_advise_mr(pd, 99, 0, NULL, 0), EOPNOTSUPP);
 }
 
@@ -161,7 +168,7 @@ static void busy(void)
 	struct ibv_qp *qp = ibv_create_qp(pd, &on);
 	MUST(qp);
 	struct ibv_recv_wr wr = {}, *bad;
-	WANT(ibv_destroy_srq(srq), EBUSY);
+	BOTH(ibv_destroy_srq(srq), EBUSY);
 	WANT(ibv_get_srq_num(srq, &num), EINVAL);
 	WANT(ibv_post_recv(qp, &wr, &bad), EINVAL);
 	WANT(ibv_destroy_qp(qp), 0);
@@ -216,7 +223,7 @@ static void frames(void)
 	NONE(ibv_create_rwq_ind_table(ctx, &many), EINVAL);
 	struct ibv_rwq_ind_table *table = ibv_create_rwq_ind_table(ctx, &one);
 	MUST(table);
-	WANT(ibv_destroy_wq(wq), EBUSY);
+	BOTH(ibv_destroy_wq(wq), EBUSY);
 	WANT(ibv_destroy_rwq_ind_table(table), 0);
 	WANT(ibv_destroy_wq(wq), 0);
 
@@ -252,10 +259,10 @@ static void queues(void)
 	NONE(ibv_create_cq(ctx, 1, NULL, NULL, -1), EINVAL);
 	NONE(ibv_create_cq_ex(ctx, &fields), EOPNOTSUPP);
 	NONE(ibv_create_cq_ex(ctx, &mask), EOPNOTSUPP);
-	WANT(ibv_resize_cq(cq, 0), EINVAL);
+	BOTH(ibv_resize_cq(cq, 0), EINVAL);
 	WANT(ibv_poll_cq(cq, 0, &wc), 0);
 	WANT(ibv_poll_cq(cq, 1, &wc), 0);
-	WANT(ibv_destroy_comp_channel(ch), EBUSY);
+	BOTH(ibv_destroy_comp_channel(ch), EBUSY);
 	fcntl(ch->fd, F_SETFL, O_NONBLOCK);
 	MINUS(ibv_get_cq_event(ch, &got, &x), EAGAIN);
 	WANT(ibv_destroy_cq(with), 0);
@@ -263,7 +270,7 @@ static void queues(void)
 	NONE(ibv_create_srq(pd, &none), EINVAL);
 	struct ibv_srq *srq = ibv_create_srq(pd, &good);
 	MUST(srq);
-	WANT(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), EINVAL);
+	BOTH(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT), EINVAL);
 	WANT(ibv_modify_srq(srq, &limit, 1 << 10), EINVAL);
 	WANT(ibv_destroy_srq(srq), 0);
 }
@@ -296,8 +303,8 @@ static void pairs(void)
 	WANT(ibv_modify_qp(qp, &a, IBV_QP_STATE), EINVAL); // attributes are missing
 	WANT(ibv_query_qp(qp, &q, ~0, &in), 0);	     // the mask is a hint
 	WANT(qp->state, IBV_QPS_RESET);
-	WANT(ibv_destroy_cq(cq), EBUSY);
-	WANT(ibv_attach_mcast(qp, &gid, 0), EINVAL);
+	BOTH(ibv_destroy_cq(cq), EBUSY);
+	BOTH(ibv_attach_mcast(qp, &gid, 0), EINVAL);
 	WANT(ibv_qp_to_qp_ex(qp) != NULL, 0);
 	NONE(ibv_create_ah(pd, &flat), EINVAL);
 	NONE(ibv_create_ah(pd, &index), EINVAL);
