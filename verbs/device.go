@@ -114,8 +114,12 @@ func notImported(list []DriverProvider) error {
 	if selected == "" || slices.Contains(names, selected) {
 		return nil
 	}
-	return newError("get_device_list", "", ENODEV, "%s=%s: this program has no such provider, only %s; it must import "+
-		"provider/%[2]s", env, selected, strings.Join(names, ", "))
+	hint := "it must import provider/" + selected
+	if selected == "hw" {
+		hint += "; of the tools bin/verbena-hw does, which make build-hw builds"
+	}
+	return &Error{Op: "get_device_list", Errno: ENODEV, Hint: hint, Detail: fmt.Sprintf(
+		"%s=%s: this program has no such provider, only %s", env, selected, strings.Join(names, ", "))}
 }
 
 // Open opens the device with a name (ibv_get_device_list and ibv_open_device). The empty name selects the first

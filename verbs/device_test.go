@@ -87,14 +87,18 @@ func TestProviderWithoutDevices(t *testing.T) {
 // Without devices the error names a provider that the environment selects and the program lacks.
 func TestSelectedProviderIsMissing(t *testing.T) {
 	withProviders(t, &fakeProvider{name: "a"}, &fakeProvider{name: "b"})
-	for selected, missing := range map[string]bool{"": false, "b": false, "c": true} {
+	for selected, missing := range map[string]bool{"": false, "b": false, "c": true, "hw": true} {
 		t.Setenv("VERBENA_PROVIDER", selected)
 		list, err := Devices()
 		if len(list) != 0 || (err != nil) != missing {
 			t.Errorf("%q: %v, %v", selected, list, err)
 		}
-		if missing {
-			refused(t, err, ENODEV, "VERBENA_PROVIDER=c", "only a, b", "import provider/c")
+		if !missing {
+			continue
+		}
+		refused(t, err, ENODEV, "VERBENA_PROVIDER="+selected, "only a, b", "import provider/"+selected)
+		if hinted := strings.Contains(err.Error(), "make build-hw"); hinted != (selected == "hw") {
+			t.Errorf("%s: the hint at the tools with adapters: %v", selected, err)
 		}
 	}
 }

@@ -53,6 +53,11 @@ func TestDevices(t *testing.T) {
 	r = report{}
 	r.devices(nil, errors.New("VERBENA_SHM: what?"))
 	finds(t, "another invalid variable", &r, bad, "VERBENA_SHM: what?", "correct the variable")
+	t.Setenv("VERBENA_PROVIDER", "hw") // which this program does not have
+	r = report{}
+	_, err := verbs.Devices()
+	r.devices(nil, err)
+	finds(t, "no adapters", &r, bad, "only soft", "make build-hw, and use bin/verbena-hw; or unset VERBENA_PROVIDER")
 }
 
 func TestPKeysOfNoDevice(t *testing.T) {
@@ -352,10 +357,17 @@ func TestPeerOverIWARP(t *testing.T) {
 	r.peer(t.Context(), "127.0.0.1")
 	last := report{r.all[len(r.all)-1:]}
 	finds(t, "loopback", &last, good, "iWARP: the host refuses TCP port 1", "")
+	route := report{r.all[:1]}
+	finds(t, "the route", &route, good, "source address 127.0.0.1, iWARP device vrw_", "")
 	for _, f := range r.all {
-		if strings.Contains(f.Found+f.Type, "4791") {
-			t.Errorf("about UDP: %+v", f)
+		if strings.Contains(f.Found+f.Type, "4791") || strings.Contains(f.Found, "vrb_") {
+			t.Errorf("about UDP or a RoCE device: %+v", f)
 		}
+	}
+	t.Setenv("VERBENA_PROVIDER", "iwarp") // without RoCE devices
+	r = report{}
+	if r.peer(t.Context(), "127.0.0.1"); r.problems() > 0 {
+		t.Errorf("without RoCE devices: %+v", r.all)
 	}
 }
 

@@ -37,7 +37,10 @@ func (r *report) host() {
 func (r *report) devices(list []*verbs.Device, err error) {
 	if err != nil {
 		advice := "correct the variable, or unset it"
-		if strings.Contains(err.Error(), "VERBENA_DEVICES") {
+		switch text := err.Error(); {
+		case strings.Contains(text, "make build-hw"):
+			advice = "make build-hw, and use bin/verbena-hw; or unset VERBENA_PROVIDER"
+		case strings.Contains(text, "VERBENA_DEVICES"):
 			advice = "correct VERBENA_DEVICES, or unset it for one device on each interface that is up and has an address"
 		}
 		r.add(bad, "devices", err.Error(), advice)

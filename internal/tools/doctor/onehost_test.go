@@ -11,7 +11,7 @@ func TestPeerIsOneHost(t *testing.T) {
 		"::": "the unspecified address", "255.255.255.255": "a broadcast address", "127.255.255.255": "a broadcast address",
 	} {
 		var r report
-		if _, ok := r.route("peer", netip.MustParseAddr(peer)); ok {
+		if _, ok := r.source("peer", netip.MustParseAddr(peer)); ok {
 			t.Errorf("%s: accepted", peer)
 		}
 		finds(t, peer, &r, bad, want, "ADDRESS-OF-ONE-HOST")

@@ -38,13 +38,19 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 	if what != "peer "+peer.String() {
 		what += " (" + peer.String() + ")"
 	}
-	w, ok := r.route(what, peer)
-	// This host's own device receives while doctor runs, so a closed port means nothing.
-	own := w.from.WithZone("") == peer.WithZone("")
-	if ok && os.Getenv(driver.EnvTransport) == driver.IWARP {
-		r.stream(ctx, what, peer)
+	source, ok := r.source(what, peer)
+	if !ok {
 		return
 	}
+	if os.Getenv(driver.EnvTransport) == driver.IWARP {
+		if r.streamRoute(what, source, peer) {
+			r.stream(ctx, what, peer)
+		}
+		return
+	}
+	w, ok := r.route(what, source, peer)
+	// This host's own device receives while doctor runs, so a closed port means nothing.
+	own := w.from.WithZone("") == peer.WithZone("")
 	if !ok || !own && !r.datagram(ctx, what, w.source, peer) {
 		return
 	}
@@ -62,28 +68,37 @@ func (r *report) address(ctx context.Context, what string, peer netip.Addr) {
 	}
 }
 
-// route checks the system's route to the peer and looks for a device on it.
-func (r *report) route(what string, peer netip.Addr) (w way, ok bool) {
+// source returns the source address of the system's route to the peer.
+func (r *report) source(what string, peer netip.Addr) (source netip.Addr, ok bool) {
 	if lookup.NeedsZone(peer) {
 		r.add(bad, what, "a link-local address must have a zone, the name of the interface to the peer",
 			"verbena doctor "+peer.String()+"%eth0; ip -br addr lists the interfaces")
-		return w, false
+		return source, false
 	}
 	if why := notOneHost(peer); why != "" {
 		r.add(bad, what, why, "verbena doctor ADDRESS-OF-ONE-HOST")
-		return w, false
+		return source, false
 	}
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, rocePort)))
 	if err != nil {
 		r.add(bad, what, "no route: "+err.Error(), "ip route get "+peer.String())
-		return w, false
+		return source, false
 	}
 	defer c.Close()
-	source := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+	return c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), true
+}
+
+// noDevice adds that no device has the source address of the route.
+func (r *report) noDevice(what string, source netip.Addr, err error) {
+	r.add(bad, what, err.Error(), "the route's source address is "+source.String()+
+		": verbena ibv_devinfo -v shows whether a device has it")
+}
+
+// route looks for the RoCE device on the system's route to the peer.
+func (r *report) route(what string, source, peer netip.Addr) (w way, ok bool) {
 	dev, err := nearest.Open(peer, 0)
 	if err != nil {
-		r.add(bad, what, err.Error(), "the route's source address is "+source.String()+
-			": verbena ibv_devinfo -v shows whether a device has it")
+		r.noDevice(what, source, err)
 		return w, false
 	}
 	defer dev.Close()
@@ -180,6 +195,26 @@ func dial(ctx context.Context, peer netip.Addr) (took time.Duration, err error) 
 		_ = id.Close()
 	}
 	return time.Since(start), err
+}
+
+// streamRoute looks for the iWARP device on the system's route to the peer: the one that rdma_cm binds connections to.
+// The system chooses source address and size of TCP's packets.
+func (r *report) streamRoute(what string, source, peer netip.Addr) bool {
+	id, err := rdmacm.CreateID(nil, rdmacm.PSTCP, nil)
+	if err == nil {
+		defer id.Close()
+		err = id.BindAddr(netip.AddrPortFrom(source, 0))
+	}
+	if err != nil {
+		r.noDevice(what, source, err)
+		return false
+	}
+	found := fmt.Sprintf("source address %v, iWARP device %s", source, id.Verbs().Device().Name())
+	if mtu := lookup.RouteMTU(source, peer); mtu > 0 {
+		found += fmt.Sprintf(", MTU of the route %d", mtu)
+	}
+	r.add(good, what, found, "")
+	return true
 }
 
 // stream is connect over iWARP, whose connections are TCP connections to the port of a program. There is no port that

@@ -23,7 +23,8 @@ func TestRouteOfSecondPort(t *testing.T) {
 	t.Setenv("VERBENA_DEVICES", "two=10.9.0.1/10.9.0.2")
 	var r report
 	peer := netip.MustParseAddr("10.9.0.2")
-	if w, ok := r.route("peer", peer); !ok || w.from != peer || w.source != peer {
+	source, _ := r.source("peer", peer)
+	if w, ok := r.route("peer", source, peer); !ok || w.from != peer || w.source != peer {
 		t.Errorf("source %v, device %v", w.source, w.from)
 	}
 	finds(t, "second port", &r, good, "source address 10.9.0.2", "")
