@@ -103,12 +103,21 @@ func (t portTable) conflict(op string, id *ID, port uint16, reuse bool) error {
 		switch {
 		case other == id, reuse && other.reuse, id.oneFamily() && other.oneFamily() && a.Is4() != addr.Is4():
 		case a.IsUnspecified() || addr.IsUnspecified():
-			return id.fail(op, syscall.EADDRNOTAVAIL, "port %d is in use at %v", port, a)
+			return id.portTaken(op, syscall.EADDRNOTAVAIL, port, a)
 		case a == addr:
-			return id.fail(op, syscall.EADDRINUSE, "port %d is in use at that address", port)
+			return id.portTaken(op, syscall.EADDRINUSE, port, a)
 		}
 	}
 	return nil
+}
+
+// portTaken is the error for a port that another ID of this process has at an address.
+//
+// +checklocks:id.mu
+func (id *ID) portTaken(op string, errno syscall.Errno, port uint16, at netip.Addr) error {
+	return &Error{Op: op, Obj: id.obj(), Errno: errno,
+		Detail: fmt.Sprintf("port %d is in use at %v by another ID of this process", port, at),
+		Hint:   "close that ID, or choose another port; port 0 stands for any free one"}
 }
 
 // add makes id an owner of a port.

@@ -131,7 +131,11 @@ func TestErrorTexts(t *testing.T) {
 		w.ok(id.BindAddr(at(addrA, 4000)))
 		other := must(w.a.CreateID(nil, rdmacm.PSTCP, nil))(w)
 		says(other.BindAddr(at(addrA, 4000)),
-			"bind_addr: port 4000 is in use at that address (EADDRINUSE) [TCP ID 198.18.0.1:4000]")
+			"bind_addr: port 4000 is in use at 198.18.0.1 by another ID of this process (EADDRINUSE); close that ID, or "+
+				"choose another port; port 0 stands for any free one [TCP ID 198.18.0.1:4000]")
+		says(other.BindAddr(at(netip.IPv4Unspecified(), 4000)),
+			"bind_addr: port 4000 is in use at 198.18.0.1 by another ID of this process (EADDRNOTAVAIL); close that ID, or "+
+				"choose another port; port 0 stands for any free one [TCP ID 0.0.0.0:4000]")
 		w.ok(other.Close())
 		w.ok(id.ResolveAddr(bg, netip.AddrPort{}, at(addrB, 9), timeout))
 		w.ok(id.ResolveRoute(bg, timeout))
