@@ -27,8 +27,8 @@ func snapLen() int {
 	s := os.Getenv(envSnapLen)
 	n, err := strconv.Atoi(s)
 	if s != "" && s != "0" && (err != nil || n < pcap.MinSnap || n > pcap.MaxSnap) {
-		fmt.Fprintf(os.Stderr, "verbena: %s=%s: must be 0 or %d to %d bytes; whole packets are captured\n", envSnapLen, s,
-			pcap.MinSnap, pcap.MaxSnap)
+		captures.complain("%s=%s: must be 0 or %d to %d bytes; whole packets are captured", envSnapLen, s, pcap.MinSnap,
+			pcap.MaxSnap)
 		return 0
 	}
 	return n
@@ -61,6 +61,19 @@ type captureFile struct {
 	ifaces uint32 // interface descriptions written
 	// +checklocks:mu
 	failed bool // a write has failed, and the user knows
+	// +checklocks:mu
+	said []string // the complaints
+}
+
+// complain tells the user what is wrong with the variables, once and not for each device.
+func (c *captureFile) complain(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.said, text) {
+		c.said = append(c.said, text)
+		fmt.Fprintln(os.Stderr, "verbena:", text)
+	}
 }
 
 // startCapture starts a capture if the environment asks for one.
@@ -74,13 +87,13 @@ func (d *device) startCapture(e *engine.Engine) {
 		return
 	}
 	if environ.Elevated() { // the file would be the caller's choice, and the right to write to it the program's
-		fmt.Fprintf(os.Stderr, "verbena: %s: nothing is captured: the program has more rights than the user who started "+
-			"it; run it as a user with these rights\n", envPcap)
+		captures.complain("%s: nothing is captured: the program has more rights than the user who started it; run it as "+
+			"a user with these rights", envPcap)
 		return
 	}
 	sink, err := captures.join(name, d.spec.name)
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "verbena: %s=%s: nothing is captured: %v; name a writable file\n", envPcap, name, err)
+		captures.complain("%s=%s: nothing is captured: %v; name a writable file", envPcap, name, err)
 		return
 	}
 	sink.SetSnap(snapLen())

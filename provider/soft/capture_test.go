@@ -113,6 +113,30 @@ func TestCaptureSnapLen(t *testing.T) {
 	}
 }
 
+// TestCaptureComplaintsComeOnce: a wrong value is reported once, whatever the number of devices.
+func TestCaptureComplaintsComeOnce(t *testing.T) {
+	folder := t.TempDir()
+	for _, c := range []struct{ file, snap, want string }{
+		{filepath.Join(folder, "x.pcapng"), folder, "VERBENA_PCAP_SNAPLEN=" + folder + ": must be"},
+		{filepath.Join(folder, "no", "x.pcapng"), "", "nothing is captured: "},
+	} {
+		t.Setenv("VERBENA_PCAP", c.file)
+		t.Setenv("VERBENA_PCAP_SNAPLEN", c.snap)
+		said := get(os.Create(filepath.Join(folder, "stderr")))(t)
+		old := os.Stderr
+		os.Stderr = said
+		t.Run(c.want, func(t *testing.T) {
+			ends := newEnds(t, &networks[0], 2, nil)
+			connect(ends[0], ends[1], verbs.QPTypeRC, nil)
+		})
+		os.Stderr = old
+		must(t, said.Close())
+		if text := string(get(os.ReadFile(said.Name()))(t)); strings.Count(text, c.want) != 1 {
+			t.Errorf("said %q, want %q once", text, c.want)
+		}
+	}
+}
+
 // TestCaptureFileUnwritable: a program whose capture file cannot be written works without the capture.
 func TestCaptureFileUnwritable(t *testing.T) {
 	t.Setenv("VERBENA_PCAP", filepath.Join(t.TempDir(), "no", "such", "folder.pcapng"))
