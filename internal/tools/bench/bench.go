@@ -6,6 +6,7 @@ package bench
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +55,8 @@ type config struct {
 	// picture to draw: of the records in files or, without files, of this run.
 	record, note, plot string
 	files              []string
+	// measuring shows the user what is measured now.
+	measuring func(what string)
 }
 
 // benches lists the figures by the names that --only takes.
@@ -88,24 +91,20 @@ func run(env *tool.Env, args []string) int {
 	}
 	p := term.NewPrinter(env.Stdout)
 	rec := newRecord(args, c.note)
-	progress := term.NewPrinter(env.Stderr)
+	c.measuring = progress(env.Stderr)
 	var results []result
 	for _, b := range benches {
 		if len(c.only) > 0 && !slices.Contains(c.only, b.name) {
 			continue
 		}
-		if term.IsTerminal(env.Stderr) {
-			progress.Printf("\r%s", progress.Dim("measuring "+b.name+" ...   "))
-		}
+		c.measuring(b.name)
 		more, err := b.run(c)
 		if err != nil {
 			return env.Failf("%s: %v", b.name, err)
 		}
 		results = append(results, more...)
 	}
-	if term.IsTerminal(env.Stderr) {
-		progress.Printf("\r%s\r", strings.Repeat(" ", 40))
-	}
+	c.measuring("")
 	if c.against != "" {
 		if err := compare(c.against, results); err != nil {
 			return env.Failf("%v", err)
@@ -128,6 +127,28 @@ func run(env *tool.Env, args []string) int {
 	}
 	return 0
 }
+
+// progress returns a function that shows what is measured: on a terminal one line, which the empty text removes, and in
+// a log a line for each, with the time.
+func progress(w io.Writer) func(what string) {
+	p := term.NewPrinter(w)
+	if !term.IsTerminal(w) {
+		return func(what string) {
+			if what != "" {
+				p.Printf("%s measuring %s\n", time.Now().Format(time.TimeOnly), what)
+			}
+		}
+	}
+	return func(what string) {
+		p.Printf("\r%s\r", strings.Repeat(" ", progressWidth))
+		if what != "" {
+			p.Printf("%s", p.Dim(fmt.Sprintf("measuring %.*s ...", progressWidth-len("measuring  ..."), what)))
+		}
+	}
+}
+
+// progressWidth is the longest line of progress, in characters.
+const progressWidth = 79
 
 // save writes the files of --record and --plot.
 func (c *config) save(rec *record, results []result) error {
@@ -259,9 +280,10 @@ func megabytes(v float64) string { return fmt.Sprintf("%.0f MB", v/1e6) }
 
 // rounds measures rdma and base alternately, so that a disturbance of the machine affects both, and sets
 // the medians.
-func (r *result) rounds(n int, rdma, base func() (float64, error)) error {
+func (r *result) rounds(c *config, rdma, base func() (float64, error)) error {
 	var a, b, ratios []float64
-	for range n {
+	c.measuring(r.What)
+	for range c.rounds {
 		r.lookAtCores()
 		x, err := rdma()
 		if err != nil {
@@ -280,9 +302,9 @@ func (r *result) rounds(n int, rdma, base func() (float64, error)) error {
 }
 
 // constant is rounds for a figure whose comparison is the constant Base.
-func (r *result) constant(n int, rdma func() (float64, error)) error {
+func (r *result) constant(c *config, rdma func() (float64, error)) error {
 	base := r.Base
-	return r.rounds(n, rdma, func() (float64, error) { return base, nil })
+	return r.rounds(c, rdma, func() (float64, error) { return base, nil })
 }
 
 func (r *result) judge() {

@@ -98,13 +98,17 @@ func TestCores(t *testing.T) {
 }
 
 func TestRoundsAreMedians(t *testing.T) {
-	r := result{Target: 0.5}
+	r := result{What: "a thing", Target: 0.5}
+	var log bytes.Buffer
 	i, j := -1, -1
 	a, b := []float64{10, 90, 20}, []float64{20, 30, 25}
-	err := r.rounds(3, func() (float64, error) { i++; return a[i], nil },
+	err := r.rounds(&config{rounds: 3, measuring: progress(&log)}, func() (float64, error) { i++; return a[i], nil },
 		func() (float64, error) { j++; return b[j], nil })
 	if err != nil || r.RDMA != 20 || r.Base != 25 || r.Ratio != 0.8 || r.Low != 0.5 || r.High != 3 || !r.OK {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.HasSuffix(got, " measuring a thing\n") {
+		t.Errorf("progress is %q", got)
 	}
 	r.Target = 0.9
 	if r.judge(); r.OK {

@@ -47,7 +47,7 @@ func connections(c *config) ([]result, error) {
 	if err := d.end(); err != nil {
 		return nil, err
 	}
-	err = rate.constant(c.rounds, func() (float64, error) { return d.rate(c.each) })
+	err = rate.constant(c, func() (float64, error) { return d.rate(c.each) })
 	if err != nil {
 		return nil, err
 	}
@@ -55,12 +55,12 @@ func connections(c *config) ([]result, error) {
 	if err := p.Call("TCP", p.There, &to); err != nil {
 		return nil, err
 	}
-	err = tcp.rounds(c.rounds, func() (float64, error) { return d.rate(c.each) },
+	err = tcp.rounds(c, func() (float64, error) { return d.rate(c.each) },
 		func() (float64, error) { return inParallel(c.each, func() error { return connectTCP(to) }) })
 	if err != nil {
 		return nil, err
 	}
-	err = last.rounds(c.rounds, func() (float64, error) {
+	err = last.rounds(c, func() (float64, error) {
 		bytes, first, late, err := d.fill(p, c.qps)
 		idle.RDMA = max(idle.RDMA, bytes)
 		last.Base = first

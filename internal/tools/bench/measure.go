@@ -55,7 +55,7 @@ func (r *result) throughput(c *config, p *endpoint.Pair) error {
 		return err
 	}
 	defer tcp.Close()
-	return r.rounds(c.rounds, func() (float64, error) { return writes(c, p, large) }, func() (float64, error) {
+	return r.rounds(c, func() (float64, error) { return writes(c, p, large) }, func() (float64, error) {
 		v, err := endpoint.TCPRate(c.each, tcp)
 		return v * large, err
 	})
@@ -79,7 +79,7 @@ func latency(c *config) ([]result, error) {
 
 // roundTrips compares an 8-byte ping-pong with one over a TCP connection.
 func (r *result) roundTrips(c *config, p *endpoint.Pair, tcp *duo.TCPConn) error {
-	return r.rounds(c.rounds, func() (float64, error) {
+	return r.rounds(c, func() (float64, error) {
 		var d time.Duration
 		err := p.Serving(endpoint.Serving{Mode: endpoint.Pong, Bytes: small}, func() (err error) {
 			d, err = p.PingPong(c.each, small)
@@ -99,7 +99,7 @@ func rate(c *config) ([]result, error) {
 		Target: 1}
 	err := overUDP(func() error {
 		return pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
-			return r.constant(c.rounds, func() (float64, error) {
+			return r.constant(c, func() (float64, error) {
 				v, err := sends(p, p.PumpBatches, c.each, sendWindow)
 				return v / cores, err
 			})
@@ -140,7 +140,7 @@ func loss(c *config) (all []result, err error) {
 	}{{"loss", "1 %", "loss=0.01", 0.5}, {"loss-5", "5 %", "loss=0.05", 0.2}} {
 		r := result{Name: l.name, What: "udp: RC WRITE of 1 MiB, " + l.percent + " of the packets lost", BaseOf: "none lost",
 			Unit: "bytes/s", Target: l.target}
-		if err := overUDP(func() error { return r.rounds(c.rounds, with(l.faults), with("")) }); err != nil {
+		if err := overUDP(func() error { return r.rounds(c, with(l.faults), with("")) }); err != nil {
 			return all, err
 		}
 		all = append(all, r)

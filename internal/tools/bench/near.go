@@ -45,7 +45,7 @@ func near(c *config) ([]result, error) {
 		if err := rtt.roundTrips(c, p, tcp); err != nil {
 			return err
 		}
-		err = rate.constant(c.rounds, func() (float64, error) { return sends(p, p.PumpBatches, c.each, sendWindow) })
+		err = rate.constant(c, func() (float64, error) { return sends(p, p.PumpBatches, c.each, sendWindow) })
 		if err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func nearWrites(c *config, p *endpoint.Pair, n int) ([]result, error) {
 	}
 	defer conn.Close()
 	write := func() (float64, error) { return writes(c, p, n) }
-	err = tcp.rounds(c.rounds, write, func() (float64, error) {
+	err = tcp.rounds(c, write, func() (float64, error) {
 		v, err := endpoint.TCPRate(c.each, conn)
 		return v * float64(n), err
 	})
@@ -109,7 +109,7 @@ func nearWrites(c *config, p *endpoint.Pair, n int) ([]result, error) {
 		return nil, err
 	}
 	from, to := make([]byte, n), make([]byte, n)
-	err = mem.rounds(c.rounds, write, func() (float64, error) { return copies(c.each, to, from), nil })
+	err = mem.rounds(c, write, func() (float64, error) { return copies(c.each, to, from), nil })
 	return []result{tcp, mem}, err
 }
 
@@ -124,7 +124,7 @@ func nearCopied(c *config, n int) (result, error) {
 				return err
 			}
 			defer conn.Close()
-			return r.rounds(c.rounds, func() (float64, error) { return writes(c, p, n) }, func() (float64, error) {
+			return r.rounds(c, func() (float64, error) { return writes(c, p, n) }, func() (float64, error) {
 				v, err := endpoint.TCPRate(c.each, conn)
 				return v * float64(n), err
 			})

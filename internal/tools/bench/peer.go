@@ -47,7 +47,7 @@ func peer(c *config) ([]result, error) {
 		AtMost: true}
 	err = overUDP(func() error {
 		return pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
-			return r.rounds(c.rounds, pingPong(c, p), ucxTest{"tcp,self", "tag_lat", small, 20_000}.roundTrip)
+			return r.rounds(c, pingPong(c, p), ucxTest{"tcp,self", "tag_lat", small, 20_000}.roundTrip)
 		})
 	})
 	return append(all, r), err
@@ -59,12 +59,12 @@ func peerNear(c *config) (all []result, err error) {
 	err = pair(endpoint.Options{QPs: 1, Depth: sendWindow, Bytes: 2 * large}, func(p *endpoint.Pair) error {
 		rtt := result{Name: "ucx-shm-latency", What: "shm: RC SEND of 8 bytes, round trip", BaseOf: "UCX posix", Unit: "s",
 			Target: 3, AtMost: true}
-		if err := rtt.rounds(c.rounds, pingPong(c, p), ucxTest{posix, "tag_lat", small, 200_000}.roundTrip); err != nil {
+		if err := rtt.rounds(c, pingPong(c, p), ucxTest{posix, "tag_lat", small, 200_000}.roundTrip); err != nil {
 			return err
 		}
 		rate := result{Name: "ucx-shm-rate", What: "shm: RC SEND of 8 bytes, 64 outstanding", BaseOf: "UCX posix",
 			Unit: "messages/s", Target: 0.7}
-		err := rate.rounds(c.rounds, func() (float64, error) { return sends(p, p.PumpBatches, c.each, sendWindow) },
+		err := rate.rounds(c, func() (float64, error) { return sends(p, p.PumpBatches, c.each, sendWindow) },
 			ucxTest{posix, "tag_bw", small, 2_000_000}.rate)
 		if err != nil {
 			return err
@@ -74,7 +74,7 @@ func peerNear(c *config) (all []result, err error) {
 			r := result{Name: fmt.Sprint("ucx-shm-write-", n), What: "shm: RC WRITE of " + sizeOf(n), BaseOf: "UCX put",
 				Unit: "bytes/s", Target: 0.7}
 			put := ucxTest{"posix,cma,self", "ucp_put_bw", n, 4096 * (1 << 20 / n)}
-			err := r.rounds(c.rounds, func() (float64, error) { return writes(c, p, n) }, func() (float64, error) {
+			err := r.rounds(c, func() (float64, error) { return writes(c, p, n) }, func() (float64, error) {
 				v, err := put.rate()
 				return v * float64(n), err
 			})

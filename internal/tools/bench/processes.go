@@ -27,7 +27,7 @@ func processes(c *config) (results []result, err error) {
 			BaseOf: "1 process",
 			Unit:   "bytes/s", Target: 1,
 		}
-		err := r.rounds(c.rounds,
+		err := r.rounds(c,
 			func() (float64, error) { return crowd[:n].write(c.each) },
 			func() (float64, error) { return crowd[:1].write(c.each) })
 		if err != nil {

@@ -43,7 +43,7 @@ func ofLink(c *config, link string) (all []result, err error) {
 			defer conn.Close()
 			r := result{Name: link + m.name, What: link + m.what, BaseOf: "TCP", Unit: "s", Target: m.target, AtMost: true}
 			tcp := func() (float64, error) { return endpoint.TCPRate(c.each, conn) }
-			err = r.rounds(c.rounds, func() (float64, error) { return perMessage(p, m.rate) },
+			err = r.rounds(c, func() (float64, error) { return perMessage(p, m.rate) },
 				func() (float64, error) { return perMessage(p, tcp) })
 			if err != nil {
 				return err

@@ -60,7 +60,7 @@ func rsockets(c *config) ([]result, error) {
 	}
 	defer p.Stop()
 	err = against(p, streamOptions, streamBytes, false, func(rs, tcp *duo.TCPConn) error {
-		return stream.rounds(c.rounds, func() (float64, error) { return flow(c.each, rs) },
+		return stream.rounds(c, func() (float64, error) { return flow(c.each, rs) },
 			func() (float64, error) { return flow(c.each, tcp) })
 	})
 	if err != nil {
@@ -73,11 +73,12 @@ func rsockets(c *config) ([]result, error) {
 				return d.Seconds(), err
 			}
 		}
-		return request.rounds(c.rounds, trip(rs), trip(tcp))
+		return request.rounds(c, trip(rs), trip(tcp))
 	})
 	if err != nil {
 		return nil, err
 	}
+	c.measuring(many.What + ": connecting")
 	k, err := keepRSockets(p, c.qps)
 	many.RDMA, rate.RDMA, idle.RDMA = k.bytes, k.rate, k.idle
 	for _, r := range []*result{&many, &idle, &rate} {

@@ -28,7 +28,7 @@ func scaleTo(c *config, n int) ([]result, error) {
 		AtMost: true}
 	many := result{Name: fmt.Sprint("scale-", n), What: qps + ", SEND of 8 bytes", BaseOf: "1 QP", Unit: "messages/s",
 		Target: 0.5}
-	err := many.rounds(c.rounds, func() (v float64, err error) {
+	err := many.rounds(c, func() (v float64, err error) {
 		err = pair(endpoint.Options{QPs: n, Depth: sendWindow, Bytes: 4096}, func(p *endpoint.Pair) error {
 			if v, err = sends(p, p.Pump, c.each, sendWindow); err != nil {
 				return err

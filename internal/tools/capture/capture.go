@@ -235,12 +235,14 @@ const mostTries = 20
 // mostOfUser limits the readers of programs of another user. Each has buffers, and the user can make any number.
 const mostOfUser = 256
 
-// take starts a goroutine that reads a program's packets until c is done, and then those that it had not
-// sent yet. The goroutine calls ended at last, with packets set if there were any.
+// take starts a goroutine that reads a program's packets until c is done, and then those that it had not sent yet. The
+// goroutine calls ended at last, with packets set if there were any. Without a goroutine, since the user has too many,
+// take calls ended itself: the program is tried again.
 func (m *merger) take(c context.Context, stream *control.Stream, device string, ended func(packets bool)) {
 	user, err := stream.User()
 	if err != nil || !m.join(user) {
 		_ = stream.Close()
+		ended(false)
 		return
 	}
 	if m.snap > 0 {

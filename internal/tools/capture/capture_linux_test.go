@@ -217,6 +217,21 @@ func TestProgramsOfAnotherUser(t *testing.T) {
 	}
 }
 
+// A program that is left out, since its user has too many, is not taken for one that is captured: it is tried again.
+func TestProgramThatIsLeftOut(t *testing.T) {
+	program(t, 0)
+	stream, err := control.Capture(control.Name(os.Geteuid(), os.Getpid()), "vrb_test", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	captured := true
+	m := &merger{over: true} // it accepts nobody
+	m.take(t.Context(), stream, "vrb_test", func(packets bool) { captured = packets })
+	if captured {
+		t.Error("it counts as captured")
+	}
+}
+
 // -c limits the number of packets.
 func TestMergeMost(t *testing.T) {
 	if _, n, err := merge(2, bytes.NewReader(bytes.Repeat(block(40), 9))); n != 2 || err != nil {
