@@ -111,17 +111,26 @@ func BufferFile(buf []byte) (file *os.File, off int64) {
 	return m.file, int64(at - m.start)
 }
 
-// pinBuffer keeps the mapping that contains the start of buf from being freed, until unpin. It returns nil if there
-// is none.
-func pinBuffer(buf []byte) *mapping {
-	mappings.mu.Lock()
-	defer mappings.mu.Unlock()
-	i := findMapping(sliceStart(buf)) - 1
-	if i < 0 || sliceStart(buf)-mappings.sorted[i].start >= uintptr(len(mappings.sorted[i].mem)) {
+// pins are the mappings under a region, which are not freed before unpin.
+type pins []*mapping
+
+// pinBuffer keeps the mappings that contain memory of buf from being freed: none, one, or adjacent ones.
+func pinBuffer(buf []byte) (p pins) {
+	if len(buf) == 0 {
 		return nil
 	}
-	mappings.sorted[i].mrs++
-	return mappings.sorted[i]
+	mappings.mu.Lock()
+	defer mappings.mu.Unlock()
+	first, last := sliceStart(buf), sliceStart(buf)+uintptr(len(buf)-1)
+	for i := findMapping(last) - 1; i >= 0; i-- {
+		m := mappings.sorted[i]
+		if first > m.start+uintptr(len(m.mem)-1) {
+			break
+		}
+		m.mrs++
+		p = append(p, m)
+	}
+	return p
 }
 
 // ownBuffer reports whether buf is wholly in one buffer of AllocBuffer.
@@ -136,11 +145,10 @@ func ownBuffer(buf []byte) bool {
 	return off <= uintptr(len(mappings.sorted[i].mem)) && uintptr(len(buf)) <= uintptr(len(mappings.sorted[i].mem))-off
 }
 
-func (m *mapping) unpin() {
-	if m == nil {
-		return
-	}
+func (p pins) unpin() {
 	mappings.mu.Lock()
-	m.mrs--
-	mappings.mu.Unlock()
+	defer mappings.mu.Unlock()
+	for _, m := range p {
+		m.mrs--
+	}
 }

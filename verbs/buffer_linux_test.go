@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,12 +93,66 @@ func TestBufferFileOfOtherMemory(t *testing.T) {
 			t.Errorf("bytes %d to %d: own %v", c.from, c.to, own)
 		}
 		pin := pinBuffer(buf)
-		if begins := c.from >= page && c.from < 2*page; (pin != nil) != begins {
+		if overlaps := c.from < 2*page && c.to > page && c.from < c.to; (pin != nil) != overlaps {
 			t.Errorf("bytes %d to %d: pinned %v", c.from, c.to, pin != nil)
 		}
 		pin.unpin()
 	}
 	if m.mrs != 0 {
 		t.Errorf("%d regions", m.mrs)
+	}
+}
+
+// adjacent returns memory over two adjoining buffers of AllocBuffer of one page, and these.
+func adjacent(t *testing.T) (both, first, second []byte) {
+	t.Helper()
+	page := os.Getpagesize()
+	at := map[uint64][]byte{}
+	for range 100 {
+		b := must(AllocBuffer(page))(t)
+		if low := at[start(b)-uint64(page)]; low != nil {
+			both, first, second = unsafe.Slice(unsafe.SliceData(low), 2*page), low, b
+		} else if high := at[start(b)+uint64(page)]; high != nil {
+			both, first, second = unsafe.Slice(unsafe.SliceData(b), 2*page), b, high
+		} else {
+			at[start(b)] = b
+			continue
+		}
+		delete(at, start(first))
+		delete(at, start(second))
+		break
+	}
+	for _, b := range at {
+		ok(t, FreeBuffer(b))
+	}
+	if both == nil {
+		t.Skip("no two buffers adjoin")
+	}
+	return both, first, second
+}
+
+// A region may lie over several buffers. None of them is freed before it.
+func TestRegionOverAdjacentBuffers(t *testing.T) {
+	both, first, second := adjacent(t)
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	part := os.Getpagesize() - 1
+	other := must(AllocBuffer(10))(t)
+	for name, buf := range map[string][]byte{"all": both, "two bytes": both[part : part+2]} {
+		mr := must(pd.RegMR(buf, AccessLocalWrite))(t)
+		refused(t, FreeBuffer(first), EBUSY, "1 MR")
+		refused(t, FreeBuffer(second), EBUSY, "1 MR")
+		if file, _ := BufferFile(buf); file != nil {
+			t.Errorf("%s: one file has both", name)
+		}
+		ok(t, mr.Rereg(ReregChangeTranslation, nil, other, 0))
+		ok(t, mr.Rereg(ReregChangeTranslation, nil, second, 0))
+		ok(t, FreeBuffer(other))
+		other = must(AllocBuffer(10))(t)
+		refused(t, FreeBuffer(second), EBUSY, "1 MR")
+		ok(t, mr.Close())
+	}
+	for _, b := range [][]byte{first, second, other} {
+		ok(t, FreeBuffer(b))
 	}
 }

@@ -30,12 +30,13 @@ type MR struct {
 	pd     *PD
 	buf    []byte
 	access AccessFlags
-	pin    *mapping
+	pin    pins
 }
 
 // RegMR registers buf, 1 to MaxMRSize bytes, with access flags (ibv_reg_mr). Peers and SGEs use the addresses of buf
 // in this process, or with AccessZeroBased offsets into buf. Any memory may be registered, also several times: of
-// Go's heap, of a mapped file, of C, of AllocBuffer. The memory must stay mapped until Close.
+// Go's heap, of a mapped file, of C, of AllocBuffer, also of several mappings that adjoin. The memory must stay mapped
+// until Close.
 //
 // Errors: EINVAL for a bad length or bad access flags; remote writing and atomics need AccessLocalWrite. EFAULT for
 // memory that is not mapped or that the process may not read or, with AccessLocalWrite, not write. ENOMEM without

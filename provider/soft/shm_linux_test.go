@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -52,6 +53,46 @@ func TestLongMessagesByReference(t *testing.T) {
 		}
 		if round == 200 {
 			t.Fatal("no message was sent by reference")
+		}
+	}
+}
+
+// TestRegionOverTwoBuffers: a region over two adjoining buffers of AllocBuffer is one region for messages, which are in
+// no single file.
+func TestRegionOverTwoBuffers(t *testing.T) {
+	const n = 256 << 10
+	first, second := get(verbs.AllocBuffer(n))(t), get(verbs.AllocBuffer(n))(t)
+	low := first
+	if at := func(b []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(b))) }; at(second)+n == at(first) {
+		low = second
+	} else if at(first)+n != at(second) {
+		t.Skip("the buffers do not adjoin")
+	}
+	t.Cleanup(func() { must(t, verbs.FreeBuffer(first)) })
+	t.Cleanup(func() { must(t, verbs.FreeBuffer(second)) })
+	ends := newEnds(t, &networks[2], 2, nil)
+	x, y := ends[0], ends[1]
+	qx, _ := connect(x, y, verbs.QPTypeRC, nil)
+	both := unsafe.Slice(unsafe.SliceData(low), 2*n)
+	m := get(x.pd.RegMR(both, allAccess))(t)
+	t.Cleanup(func() { must(t, m.Close()) })
+	for i := range y.buf {
+		y.buf[i] = byte(i) ^ byte(i>>9)
+	}
+	for round := range 50 {
+		for _, op := range []verbs.WROpcode{verbs.WRRDMARead, verbs.WRRDMAWrite} {
+			must(t, qx.PostSend(verbs.SendWR{Opcode: op, Flags: verbs.SendSignaled,
+				SGList: []verbs.SGE{m.SGE(0, 2*n)}, RemoteAddr: y.mr.Addr(), RKey: y.mr.RKey()}))
+			x.good(1)
+			if !bytes.Equal(both, y.buf[:2*n]) {
+				t.Fatalf("round %d, %v: the bytes differ", round, op)
+			}
+			for i := range both {
+				both[i] += byte(i) | 1
+			}
+		}
+		if bytes.Equal(both, y.buf[:2*n]) {
+			t.Fatal("the rounds do not differ")
 		}
 	}
 }
