@@ -63,6 +63,7 @@ func (s *sender) send(to *Address, mad MAD) error {
 	if s.closed { // after the agent was found open: a handle made now would keep the PD from being closed
 		return ErrClosed
 	}
+	s.follow()
 	ah, err := s.handle(to)
 	if err != nil {
 		return err
@@ -134,6 +135,21 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	gsi.SetPKeyIndex(ah, to.PKeyIndex)
 	s.handles[key] = ah
 	return ah, nil
+}
+
+// follow removes all handles if the GID table has changed since the last call. They have the source address and the
+// port of their local address, which the device may have lost, or have at another port now.
+func (s *sender) follow() {
+	for {
+		ev, err := s.ctx.TryGetAsyncEvent()
+		if err != nil { // EAGAIN mostly; the errors of a closed or removed device are those of what follows
+			return
+		}
+		ev.Ack()
+		if ev.Type == verbs.EventGIDChange {
+			s.retire()
+		}
+	}
 }
 
 // retire removes all handles. They are closed when the sends that may use them have completed.

@@ -1,0 +1,73 @@
+package umad_test
+
+import (
+	"errors"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/apart"
+	_ "github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/umad"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// A local address that the port loses is one that nothing is sent from, also if something was sent from it before. When
+// the port has it again, datagrams arrive again.
+func TestSendAfterGIDChange(t *testing.T) {
+	apart.NeedsIP(t)
+	if !apart.Run(t) {
+		return
+	}
+	ip := func(line string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			t.Fatalf("ip %s: %v %s", line, err, out)
+		}
+	}
+	ip("link set lo up")
+	ip("addr add 10.9.0.1/32 dev lo")
+	ip("addr add 10.9.0.2/32 dev lo")
+	vctx := must(verbs.Open("vrb_lo"))(t)
+	defer vctx.Close()
+	port := must(umad.Open(vctx.Device()))(t)
+	defer port.Close()
+	asked := must(port.Register(umad.Registration{Class: 9, Methods: []uint8{umad.MethodGet}}))(t)
+	defer asked.Close()
+	to := &umad.Address{Local: netip.MustParseAddr("10.9.0.2"), Remote: netip.MustParseAddr("10.9.0.1")}
+	arrives := func() {
+		t.Helper()
+		if err := asked.Send(to, get(9)); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := asked.Recv(t.Context()); err != nil || r.From.Remote != to.Local {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	has := func(want bool) {
+		t.Helper()
+		gid := verbs.GIDFromAddr(to.Local)
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			table := must(vctx.QueryGIDTable())(t)
+			if slices.ContainsFunc(table, func(e verbs.GIDEntry) bool { return e.GID == gid }) == want {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("the GID table has %v after 20 s: %v", table, !want)
+			}
+		}
+	}
+	arrives()
+	ip("addr del 10.9.0.2/32 dev lo")
+	has(false)
+	if err := asked.Send(to, get(9)); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Errorf("from an address that was removed: %v", err)
+	}
+	ip("addr add 10.9.0.2/32 dev lo")
+	has(true)
+	arrives()
+}
