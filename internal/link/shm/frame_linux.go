@@ -12,6 +12,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
 	"github.com/verbena-rdma/verbena/internal/peeruser"
+	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
 
 // Frames are sent over the unix socket of a ring set. Sender and receiver are those of the ring set.
@@ -139,6 +140,10 @@ func closeFDs(fds []int) {
 		_ = unix.Close(fd)
 	}
 }
+
+// ownOnly makes a listener end the connections of other users, without a goroutine for each. Their handshakes would
+// fail anyway: this side and theirs call sameUser.
+func ownOnly(l *untrusted.Listener) { l.Admit = peeruser.Own }
 
 // sameUser returns an error unless a process of this user opened the other end of a connection.
 func sameUser(c *net.UnixConn) error {

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/untrusted/lingering"
 )
 
 func TestNoProcessThere(t *testing.T) {
@@ -310,4 +311,35 @@ func TestAnotherUserIsRefused(t *testing.T) {
 		t.Errorf("a handshake of user %d: %v", nobody, err)
 	}
 	theirs.b.Close()
+}
+
+// TestStrangersAreNotAccepted checks that connections of another user cost neither a goroutine nor a place among the
+// handshakes, and that one of this user behind them is accepted.
+func TestStrangersAreNotAccepted(t *testing.T) {
+	var s Sockets
+	name := fmt.Sprintf("@verbena-shm-strangers/%d", os.Getpid())
+	accepted := make(chan error, 200)
+	s.Listen([]string{name}, func(c *net.UnixConn) {
+		accepted <- sameUser(c)
+		c.Close()
+	})
+	defer s.Listen(nil, nil)
+	lingering.OtherUser(t, func() {
+		for range 100 {
+			c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: name, Net: "unix"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+		}
+	})
+	c, err := s.Dial(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := <-accepted; err != nil {
+		t.Errorf("a stranger: %v", err)
+	}
 }

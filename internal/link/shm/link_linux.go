@@ -305,8 +305,8 @@ func (l *Link) endHandshake(c *net.UnixConn) bool {
 // Accept takes over a connection on which another process, or this one, starts the handshake of a ring set to this
 // link.
 func (l *Link) Accept(c *net.UnixConn) {
-	if sameUser(c) != nil { // before the connection counts
-		go refuse(c)
+	if sameUser(c) != nil { // before the connection counts; Sockets leaves these out
+		refuse(c)
 		return
 	}
 	l.mu.Lock()

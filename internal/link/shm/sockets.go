@@ -27,7 +27,8 @@ func (s *Sockets) Dial(name string) (*net.UnixConn, error) {
 	return c, err
 }
 
-// Listen listens at these names and no others. It skips a name that is in use: its packets go over the other link.
+// Listen listens at these names and no others. It skips a name that is in use: its packets go over the other link. On
+// Linux accept gets no connections of other users.
 func (s *Sockets) Listen(names []string, accept func(*net.UnixConn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,6 +51,7 @@ func (s *Sockets) Listen(names []string, accept func(*net.UnixConn)) {
 			s.listeners = make(map[string]*untrusted.Listener)
 		}
 		u := untrusted.Keep(l)
+		ownOnly(u)
 		s.listeners[name] = u
 		go acceptAll(u, accept)
 	}
