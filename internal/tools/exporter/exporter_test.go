@@ -314,8 +314,16 @@ func TestDashboardAndAlerts(t *testing.T) {
 		UID    string
 		Panels []struct {
 			ID      int
+			Type    string
 			Title   string
 			GridPos struct{ X, Y, W, H int }
+
+			FieldConfig struct {
+				Defaults struct {
+					Color      struct{ Mode string }
+					Thresholds struct{ Steps []struct{ Color string } }
+				}
+			}
 		}
 	}
 	var whole any
@@ -339,6 +347,10 @@ func TestDashboardAndAlerts(t *testing.T) {
 	for i, p := range dashboard.Panels {
 		if p.GridPos.X+p.GridPos.W > 24 {
 			t.Errorf("%s is too wide", p.Title)
+		}
+		// Grafana's own thresholds make each number from 80 on red, and those below green.
+		if f := p.FieldConfig.Defaults; p.Type == "stat" && f.Color.Mode != "fixed" && len(f.Thresholds.Steps) < 2 {
+			t.Errorf("%s has neither a color nor thresholds", p.Title)
 		}
 		for _, q := range dashboard.Panels[:i] {
 			a, b := p.GridPos, q.GridPos
