@@ -217,6 +217,19 @@ static int connection(int rs, int before)
 	return e ? fail(e) : 0;
 }
 
+// attempt is rconnect, but another attempt may follow one that has failed.
+static int attempt(int rs, const struct sockaddr *a, socklen_t n)
+{
+	int result = rconnect(rs, a, n), yes = 1;
+
+	if (!result || errno != ENOTCONN)
+		return result;
+	if (rsetsockopt(rs, SOL_RDMA, RDMA_AGAIN, &yes, sizeof yes))
+		return fail(ENOTCONN); // it was connected
+	used_up(rs, POLLIN);
+	return rconnect(rs, a, n);
+}
+
 int connect(int fd, const struct sockaddr *a, socklen_t n)
 {
 	int rs = now_of(fd), result, before = errno;
@@ -228,7 +241,7 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 		return result;
 	}
 	GUARD(1);
-	result = rconnect(rs, a, n);
+	result = attempt(rs, a, n);
 	if (!result || errno != EINPROGRESS)
 		return result;
 	if (!own(rs)->nonblock)

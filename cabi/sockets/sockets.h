@@ -19,7 +19,7 @@
 #include "../rdmacm/socket.h"
 
 // Options of rsockets.
-enum { SOL_RDMA = 0x10000, RDMA_SQSIZE = 0, RDMA_RQSIZE = 1, RDMA_INLINE = 2 };
+enum { SOL_RDMA = 0x10000, RDMA_SQSIZE = 0, RDMA_RQSIZE = 1, RDMA_INLINE = 2, RDMA_AGAIN = 0x100 };
 
 struct epoll;
 struct link;

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -265,6 +266,29 @@ func (s *Socket) startConnect(to netip.AddrPort) error {
 	s.id = nil
 	err := s.st.Connect(id, to)
 	s.applyKeepalive()
+	return err
+}
+
+// connectAgain replaces a stream that could not connect. The new ID has the local address of Bind. mu is held.
+//
+// +checklocks:s.mu
+func (s *Socket) connectAgain() error {
+	failed := s.st
+	if failed == nil || failed.IsMade() || !failed.IsOver() {
+		return sock.Fail("rsetsockopt", syscall.EINVAL, "RDMAAgain is for a socket that could not connect")
+	}
+	id, err := s.hub.Host.CreateID(s.hub.Channel, rdmacm.PSTCP, nil)
+	if err != nil {
+		return err
+	}
+	local := failed.LocalAddr()
+	s.hub.Join() // for the new ID: the stream leaves
+	failed.Close(0)
+	s.st, s.id = nil, id
+	err = errors.Join(id.SetReuseAddr(s.o.reuse), id.SetAFOnly(s.o.v6only), id.SetTOS(s.o.tos))
+	if err == nil && s.bound {
+		err = id.BindAddr(local)
+	}
 	return err
 }
 

@@ -124,6 +124,34 @@ func TestNoPeerBeforeTheConnectionIsMade(t *testing.T) {
 	})
 }
 
+func TestConnectAgainAfterARefusal(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l, at := p.server()
+		p.OK(l.Close())
+		c := p.socket(p.A, socket.SockStream)
+		again := func() error { return c.SetOptionInt(socket.SolRDMA, socket.RDMAAgain, 1) }
+		p.errno("before", again(), syscall.EINVAL)
+		p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMASQSize, 100))
+		p.OK(c.Bind(netip.AddrPortFrom(p.A.Addr, 0)))
+		name := must(c.SockName())(p)
+		for range 2 {
+			p.errno("connect", c.Connect(at), syscall.ECONNREFUSED)
+			p.OK(again())
+		}
+		l, at = p.server()
+		p.OK(c.Connect(at))
+		s, from, err := l.Accept()
+		p.OK(err)
+		if size := must(c.OptionInt(socket.SolRDMA, socket.RDMASQSize))(p); from != name || size != 100 {
+			t.Errorf("from %v with a queue of %d, want %v and 100", from, size, name)
+		}
+		must(c.Send([]byte("x"), 0))(p)
+		must(s.Recv(make([]byte, 1), 0))(p)
+		p.errno("after", again(), syscall.EINVAL)
+		p.closeSockets(c, s, l)
+	})
+}
+
 func TestR_SOCK_13_BlockingIOFinishesConnecting(t *testing.T) {
 	inBubble(t, rdmatest.Faults{Delay: time.Millisecond}, func(p *places) {
 		l, at := p.server()

@@ -57,6 +57,10 @@ const (
 	RDMARoute     = 4
 )
 
+// RDMAAgain is an option of SolRDMA that C does not have. It can only be set: after an attempt to connect that has
+// failed, Connect may be called again, as with TCP. EINVAL otherwise.
+const RDMAAgain = 0x100
+
 // sockOptions are the options of a socket.
 type sockOptions struct {
 	sock.Options
@@ -223,6 +227,9 @@ func (s *Socket) setTCP(o option, v int) error {
 //
 // +checklocks:s.mu
 func (s *Socket) setRDMA(o option, v int) error {
+	if o.name == RDMAAgain {
+		return s.connectAgain()
+	}
 	if s.st != nil {
 		return s.badOption(syscall.EINVAL, o, "must be set before the connection is made")
 	}

@@ -115,6 +115,22 @@ static void refused(void)
 	CHECK(getpeername(c, (struct sockaddr *)&peer, &n) == -1 && errno == ENOTCONN && !close(c));
 }
 
+// A client tries until the server listens, by the same socket.
+static void tries_again(void)
+{
+	socklen_t n = sizeof here;
+	int c = socket(AF_INET, SOCK_STREAM, 0), l = listener(), s, yes = 1;
+
+	CHECK(!close(l));
+	for (int i = 0; i < 2; i++)
+		CHECK(connect(c, (struct sockaddr *)&here, n) == -1 && errno == ECONNREFUSED);
+	l = socket(AF_INET, SOCK_STREAM, 0);
+	CHECK(!setsockopt(l, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes));
+	CHECK(!bind(l, (struct sockaddr *)&here, n) && !listen(l, 1) && !connect(c, (struct sockaddr *)&here, n));
+	CHECK((s = accept(l, NULL, NULL)) >= 0 && write(c, "x", 1) == 1 && read(s, &(char){0}, 1) == 1);
+	CHECK(!close(c) && !close(s) && !close(l));
+}
+
 static void options(int l, int connection)
 {
 	int yes = 1;
@@ -193,6 +209,7 @@ int main(int count, char **words)
 	options(l, p[1]);
 	not_files(p[0]);
 	refused();
+	tries_again();
 	foreign_address();
 	return 0;
 }
