@@ -41,6 +41,7 @@ type manager struct {
 
 	vigil        vigil
 	unwatchPeers func()
+	unscreen     func() // once: a device that comes back has another manager with its own screen
 	notices      deathNotices
 
 	delivering sync.Mutex // held by the one goroutine that passes events to IDs
@@ -86,6 +87,7 @@ func newManager(d *device) (*manager, error) {
 	m.wakeAt, m.machine = cm.Never, machine
 	m.mu.Unlock()
 	gsi.Screen(port, machine.Guard())
+	m.unscreen = sync.OnceFunc(func() { gsi.Screen(port, nil) })
 	m.ended.Go(m.run)
 	m.unwatchPeers = gsi.WatchPeers(port, m.onPeerDeath)
 	return m, nil
@@ -103,7 +105,7 @@ func (m *manager) end() {
 	if was {
 		return
 	}
-	gsi.Screen(m.port, nil)
+	m.unscreen()
 	_ = m.agent.Close()
 	m.unwatchPeers()
 	m.dev.unwatch()

@@ -69,6 +69,9 @@ func (d *device) bound() (bound, wild []*ID) {
 func (d *device) remove() {
 	d.host.mu.Lock()
 	was := d.gone
+	if !was && d.cm != nil {
+		d.cm.unscreen() // before another manager is made for the device
+	}
 	d.gone = true
 	d.host.mu.Unlock()
 	if was {

@@ -161,7 +161,7 @@ func (a *Agent) Reply(r *Received, status uint16, data []byte) error {
 }
 
 // Recv waits for a request that matches the registration (umad_recv). The result is the caller's. ctx.Err() if ctx is
-// done, ErrClosed if the agent is closed.
+// done, ErrClosed if the agent is closed, ENODEV if the device was removed.
 func (a *Agent) Recv(ctx context.Context) (*Received, error) {
 	select {
 	case <-a.done: // also if requests are queued

@@ -356,6 +356,9 @@ func (k *kernel) stop() {
 	}
 }
 
+// removed is false: until the files report the removal, nothing shows it.
+func (*kernel) removed() bool { return false }
+
 // close closes what is open, once.
 func (k *kernel) close() error {
 	k.stop()

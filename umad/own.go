@@ -3,6 +3,7 @@ package umad
 import (
 	"context"
 	"errors"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,6 +28,9 @@ type own struct {
 
 	waiting context.Context // of run
 	end     context.CancelFunc
+
+	closing sync.Once
+	closed  error // of closing
 }
 
 func init() { gsi.PD = func(port any) *verbs.PD { return port.(*Port).share.way.(*own).pd } }
@@ -92,8 +96,14 @@ func (q *own) open(dev *verbs.Device) (err error) {
 	return nil
 }
 
-// close destroys the objects of open.
+// close destroys the objects of open, once.
 func (q *own) close() error {
+	q.closing.Do(func() { q.closed = q.destroy() })
+	return q.closed
+}
+
+// destroy is close.
+func (q *own) destroy() error {
 	var first error
 	note := func(err error) {
 		if err = driver.Destroyed(err); err != nil && first == nil {
@@ -126,12 +136,16 @@ func (q *own) postRecv(slot uint64) error {
 	return q.qp.PostRecv(verbs.RecvWR{WRID: slot, SGList: []verbs.SGE{q.mr.SGE(int(slot)*recvSize, recvSize)}})
 }
 
-// run dispatches datagrams until stop.
+// run dispatches datagrams until stop, or until the device is removed.
 func (q *own) run() {
 	wcs := make([]verbs.WC, 64)
 	var r Received
 	for {
 		if _, err := q.ch.GetEvent(q.waiting); err != nil {
+			if errors.Is(err, syscall.EIO) {
+				q.share.end(fail(syscall.ENODEV, "%s was removed", q.ctx.Device().Name()))
+				_ = q.close() // the device may come back, and then it has another QP 1
+			}
 			return
 		}
 		q.recvCQ.AckEvents(1)
@@ -171,6 +185,12 @@ func (q *own) take(wc *verbs.WC, r *Received) {
 
 // stop ends run.
 func (q *own) stop() { q.end() }
+
+// removed reports whether the device was removed: run ends by itself then.
+func (q *own) removed() bool {
+	_, err := q.ctx.QueryDevice()
+	return errors.Is(err, syscall.EIO)
+}
 
 // register does nothing: dispatch knows the agents.
 func (*own) register(*Agent) error { return nil }

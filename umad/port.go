@@ -78,17 +78,28 @@ type question struct {
 // its ports: ENOENT without the module ib_umad or the file, EACCES or EPERM without the right, which root has.
 // EOPNOTSUPP for an iWARP adapter and for InfiniBand, ENOSYS for devices of provider/iwarp.
 func Open(dev *verbs.Device) (*Port, error) {
-	s := shareOf(dev)
-	s.first.Do(func() { s.err = s.begin(dev) }) // another device's Open does not wait for it
-	if s.err == nil {
-		return &Port{share: s}, nil
+	for {
+		s := shareOf(dev)
+		s.first.Do(func() { s.err = s.begin(dev) }) // another device's Open does not wait for it
+		if s.err != nil {
+			s.leave()
+			return nil, s.err
+		}
+		if !s.lost() && !s.way.removed() {
+			return &Port{share: s}, nil
+		}
+		<-s.stopped // the next share has another QP 1
+		s.leave()
 	}
+}
+
+// leave undoes shareOf for a share that is of no use.
+func (s *share) leave() {
 	shares.Lock()
 	defer shares.Unlock()
-	if shares.open[s.dev] == s {
+	if s.refs--; shares.open[s.dev] == s {
 		delete(shares.open, s.dev)
 	}
-	return nil, s.err
 }
 
 // shareOf returns the share of a device, with one more reference.

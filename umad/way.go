@@ -14,6 +14,7 @@ type way interface {
 	run()  // dispatches datagrams until stop, or until the device is removed
 	stop() // ends run; the result of it may come later
 	close() error
+	removed() bool // the device was removed: run ends, or has ended
 
 	register(a *Agent) error // a.num is set
 	unregister(a *Agent)

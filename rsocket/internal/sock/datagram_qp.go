@@ -2,6 +2,7 @@ package sock
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -31,13 +32,14 @@ type datagramQP struct {
 	mtu   int   // bytes of the largest message that the QP sends
 	free  []int // send slots
 	gone  bool
+	over  chan struct{} // closed with the QP
 }
 
 const recvSlot = grhLen + rs.DatagramMax
 
 // newDatagramQP makes a QP with the same number of receive and send slots.
 func newDatagramQP(h *rdmacm.Host, local netip.Addr, slots int) (q *datagramQP, err error) {
-	q = &datagramQP{local: local, slots: slots}
+	q = &datagramQP{local: local, slots: slots, over: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			q.close()
@@ -155,6 +157,9 @@ func (q *datagramQP) received(d *Datagram, slot, n int) bool {
 func (q *datagramQP) watch(d *Datagram) {
 	for {
 		cq, err := q.ch.GetEvent(context.Background())
+		if errors.Is(err, syscall.EIO) {
+			q.look(d)
+		}
 		if err != nil {
 			return
 		}
@@ -168,6 +173,26 @@ func (q *datagramQP) watch(d *Datagram) {
 		d.mu.Unlock()
 	}
 }
+
+// look is watch for a QP whose device was removed, which has no events any more. The device may come back, and peers
+// send to the QP that they know.
+func (q *datagramQP) look(d *Datagram) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-q.over:
+			return
+		case <-tick.C:
+		}
+		d.mu.Lock()
+		q.progress(d)
+		d.mu.Unlock()
+	}
+}
+
+// lookEvery is the interval of looks.
+const lookEvery = 100 * time.Millisecond
 
 // drainTime bounds the wait of Close for posted sends.
 const drainTime = 100 * time.Millisecond
@@ -190,8 +215,9 @@ func (q *datagramQP) drain() {
 	q.gone = true
 }
 
-// close destroys the QP.
+// close destroys the QP, once.
 func (q *datagramQP) close() {
+	close(q.over)
 	if q.qp != nil {
 		_ = q.id.DestroyQP()
 	}

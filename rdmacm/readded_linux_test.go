@@ -1,0 +1,79 @@
+package rdmacm_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/apart"
+	_ "github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// addInterface makes an interface with an address.
+func addInterface(t *testing.T) {
+	t.Helper()
+	for _, line := range []string{"link add back type veth peer name other", "link set other up",
+		"addr add " + near4 + "/24 dev back", "link set back up"} {
+		ip(t, "%s", line)
+	}
+}
+
+// An interface goes and comes back: the host makes connections by its new device, while IDs of the old one are open. A
+// listener on all devices listens there too.
+func TestDeviceThatComesBack(t *testing.T) {
+	apart.NeedsIP(t)
+	if !apart.Run(t) {
+		return
+	}
+	w := &world{T: t}
+	w.ok(os.Setenv("VERBENA_DEVICES", "back")) // of the process in the namespace
+	ip(t, "link set lo up")
+	addInterface(t)
+	h := rdmacm.NewGrowingHost(verbs.Devices)
+	soon, cancel := context.WithTimeout(bg, 30*time.Second)
+	defer cancel()
+	connect := func() (l *rdmacm.Listener, c, s *rdmacm.ID, err error) {
+		if l, err = rdmacm.Listen(soon, near4+":0", &rdmacm.Options{Host: h}); err != nil {
+			return nil, nil, nil, err
+		}
+		dialled := make(chan error)
+		go func() {
+			var err error
+			c, err = rdmacm.Dial(soon, l.Addr().String(), &rdmacm.Options{Host: h})
+			dialled <- err
+		}()
+		s, err = l.Accept(soon)
+		return l, c, s, errors.Join(err, <-dialled)
+	}
+	everywhere := must(rdmacm.Listen(soon, ":7471", &rdmacm.Options{Host: h}))(w)
+	l, c, s, err := connect()
+	w.ok(err)
+	ip(t, "link del back")
+	_, err = l.Accept(soon)
+	w.errno(err, syscall.ENODEV)
+	addInterface(t)
+	l2, c2, s2, err := connect()
+	for errors.Is(err, syscall.ENODEV) && l2 == nil { // until the device has noticed
+		time.Sleep(10 * time.Millisecond)
+		l2, c2, s2, err = connect()
+	}
+	w.ok(err)
+	go func() { _, _ = everywhere.Accept(soon) }()
+	c3, err := rdmacm.Dial(soon, near4+":7471", &rdmacm.Options{Host: h})
+	for errors.Is(err, syscall.ECONNREFUSED) { // until it listens on the new device
+		time.Sleep(10 * time.Millisecond)
+		c3, err = rdmacm.Dial(soon, near4+":7471", &rdmacm.Options{Host: h})
+	}
+	w.ok(err)
+	for _, id := range []*rdmacm.ID{c, s, c2, s2, c3} {
+		w.ok(id.Close())
+	}
+	for _, l := range []*rdmacm.Listener{l, l2, everywhere} {
+		w.ok(l.Close())
+	}
+}
