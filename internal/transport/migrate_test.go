@@ -103,3 +103,17 @@ func TestV_AE_17_MigrationStates(t *testing.T) {
 		})
 	}
 }
+
+// The alternate path gets the whole ACK timeout, also if early retransmits over the first path preceded it.
+func TestMigrationStartsTheAckTimer(t *testing.T) {
+	s := measured(t)
+	s.modify(RTS, Attr{Alt: link.Path{Src: altAddr(0), Dst: altAddr(1)}, AltPKey: 0xFFFF, AltTimeout: 14}, MaskAltPath)
+	s.qp.attr.Mig, s.qp.attr.RetryCnt = Armed, 0
+	s.send(1)
+	s.out()
+	s.timeout()
+	s.raises("event 6")
+	s.sends("RC SEND ONLY 1010 A +1")
+	s.after(int64(AckTimeout(14)) / 4)
+	s.is(RTS)
+}

@@ -264,3 +264,15 @@ func TestLongestBurst(t *testing.T) {
 		s.leaves("10 packets", 10, 0)
 	}
 }
+
+// An acknowledgement does not wait for the rate: a QP that is reset or destroyed meanwhile sends it first.
+func TestReplyingWithAnAckWithinARateLimit(t *testing.T) {
+	s := paced(t, RC, 0, byteNS, 0)
+	s.send(1000)
+	s.send(1000)
+	s.leave()
+	s.qp.resp.ack(4999)
+	if s.qp.pace.until == 0 || !s.qp.Replying() {
+		t.Error("the acknowledgement waits for the time of the next request")
+	}
+}

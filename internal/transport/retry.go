@@ -68,7 +68,7 @@ func (r *requester) onTimer(now int64) {
 		return
 	}
 	if r.rnrUntil != 0 {
-		r.rnrUntil = 0
+		r.rnrUntil, r.timer = 0, now // an early retransmit before the pause keeps sent from starting the timer
 		return
 	}
 	if r.nxt == r.una {
@@ -99,6 +99,7 @@ func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 		if r.qp.attr.Mig == Armed {
 			r.qp.migrate()
 			r.goBack()
+			r.timer = now
 			return true
 		}
 		r.qp.Counters.RetryExceeded++

@@ -261,6 +261,25 @@ func TestV_QPQ_06_RNRRetry(t *testing.T) {
 	}
 }
 
+// The ACK timer starts again after each pause, also if an early retransmit preceded it: RNR NAKs take no retries.
+func TestRNRPauseAfterAnEarlyRetransmit(t *testing.T) {
+	s := measured(t)
+	s.send(1)
+	s.out()
+	s.after(s.qp.Deadline() - s.now)
+	s.sends("RC SEND ONLY 1010 A +1")
+	for range 20 {
+		s.nak(1010, wire.SynRNR|31) // 491 ms, more than the ACK timeout
+		s.after(s.qp.Deadline() - s.now)
+		s.sends("RC SEND ONLY 1010 A +1")
+		s.after(1)
+		s.sends()
+	}
+	if c := s.qp.Counters; c.LocalAckTimeoutErr != 0 || s.qp.req.retries != 0 {
+		t.Errorf("%d timeouts, %d retries", c.LocalAckTimeoutErr, s.qp.req.retries)
+	}
+}
+
 // An acknowledgement ends the pause.
 func TestProgressEndsTheRNRPause(t *testing.T) {
 	s := newSender(t, RC, nil)

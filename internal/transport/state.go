@@ -55,8 +55,12 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 // Pending reports whether Transmit has something to send.
 func (qp *QP) Pending() bool { return qp.congestion.due || qp.resp.pending() || qp.req.pending() }
 
-// Replying reports whether responses to the peer wait to be sent.
-func (qp *QP) Replying() bool { return qp.resp.pending() && qp.pace.until == 0 }
+// Replying reports whether responses to the peer wait to be sent, and not for their time: a rate limit delays those of
+// READs only.
+func (qp *QP) Replying() bool {
+	r := &qp.resp
+	return r.pending() && (qp.pace.until == 0 || r.todo == r.head || r.at(r.todo).kind != resRead)
+}
 
 // OnlyAck reports whether Transmit would send nothing but the acknowledgement of complete messages.
 func (qp *QP) OnlyAck() bool {
