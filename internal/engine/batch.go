@@ -28,6 +28,7 @@ func (b *batch) next() (*transport.CQE, Stamp) {
 		if b.gone.Load()>>i&1 == 0 {
 			return &b.entries[i], b.stamps[i]
 		}
+		b.entries[i].Lose()
 	}
 	return nil, Stamp{}
 }
@@ -49,7 +50,9 @@ func (b *batch) purge(gone func(*transport.CQE) bool) {
 	for i := range b.n {
 		if e := &b.entries[i]; b.gone.Load()>>i&1 == 0 && gone(e) {
 			b.gone.Or(1 << i)
-			dropQueues(e)
+			if !e.Unexpected() { // next needs its queue
+				dropQueues(e)
+			}
 		}
 	}
 }

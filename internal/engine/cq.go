@@ -238,9 +238,10 @@ func forget(e *transport.CQE) {
 // dropQueues clears the queue pointers of a completion.
 func dropQueues(e *transport.CQE) { e.QP, e.SQ, e.SRQ, e.Tags = nil, nil, nil, nil }
 
-// release frees the queue slots of a completion. It runs under the CQ's lock, so no slot of a QP is freed after
-// purge.
+// release frees the queue slots of a completion that the program does not get. It runs under the CQ's lock, so no slot
+// of a QP is freed after purge.
 func release(e *transport.CQE) {
+	e.Lose()
 	var f freed
 	f.add(e)
 	f.flush()

@@ -60,8 +60,9 @@ type TagList struct {
 	cq     CompletionQueue
 	maxSGE int
 
-	used atomic.Int32 // entries in the list and entries whose completion was not polled
-	ops  atomic.Int32 // operations whose completion was not polled
+	used atomic.Int32  // entries in the list and entries whose completion was not polled
+	ops  atomic.Int32  // operations whose completion was not polled
+	lost atomic.Uint32 // unexpected messages that the program does not learn of, and that came still counts
 
 	mu sync.Mutex // taken before the locks of srq and cq
 	// +checklocks:mu
@@ -113,6 +114,7 @@ func (l *TagList) Do(op *TagOp) error {
 	if op.Op == TagAdd && int(l.used.Load()) >= len(l.entries) {
 		return ErrTagsFull
 	}
+	l.settle()
 	if op.Sync {
 		l.seen = op.Unexpected
 	}
@@ -232,6 +234,7 @@ func (l *TagList) unlink(before, i int32) {
 func (l *TagList) match(w *RecvWQE, tag uint64, room func(uint64) bool) (matched, ready bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.settle()
 	before := int32(-1)
 	for i := l.first; i >= 0 && i != l.waiting; before, i = i, l.entries[i].next {
 		e := &l.entries[i]
@@ -251,12 +254,28 @@ func (l *TagList) match(w *RecvWQE, tag uint64, room func(uint64) bool) (matched
 	return false, ready
 }
 
-// forget subtracts an unexpected message from the count: its QP was reset, so the program gets no completion for it.
-func (l *TagList) forget() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.came--; l.seen == l.came {
+// forget takes an unexpected message out of the count: its QP was reset, so the program gets no completion for it.
+func (l *TagList) forget() { l.lost.Add(1) }
+
+// settle subtracts from the count what forget has noted.
+//
+// +checklocks:l.mu
+func (l *TagList) settle() {
+	if l.lost.Load() == 0 {
+		return
+	}
+	if l.came -= l.lost.Swap(0); l.seen == l.came {
 		l.admit()
+	}
+}
+
+// Unexpected reports whether e is the completion of an unexpected message.
+func (e *CQE) Unexpected() bool { return e.Op == CQTMRecv && e.Flags&TMSyncReq != 0 }
+
+// Lose notes that the program does not get the completion e. It takes no lock, as Polled.
+func (e *CQE) Lose() {
+	if e.Unexpected() {
+		e.SRQ.tags.forget()
 	}
 }
 

@@ -186,6 +186,30 @@ func TestV_SRQX_01_BufferOfAnEndedQP(t *testing.T) {
 	}
 }
 
+// TestX_SRQX_01_ResetDropsUnexpectedMessages: an unexpected message whose completion RESET removes does not count: the
+// program never learns of it.
+func TestX_SRQX_01_ResetDropsUnexpectedMessages(t *testing.T) {
+	for polled := range uint64(3) {
+		m := newTagged(t, &networks[0], 4, 4)
+		m.send(eager(5), 10)
+		m.send(eager(6), 10)
+		for i := range polled {
+			m.want(unexpected(1000+i, 5+i, 26))
+			m.seen++
+		}
+		for _, qp := range []*verbs.QP{m.qa, m.qb} {
+			must(t, qp.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+		}
+		join(t, m.qa, m.qb, nil)
+		if err := m.cq.StartPoll(&m.cq.WC); !errors.Is(err, verbs.ErrNoCompletion) {
+			t.Errorf("a poll after RESET: %v", err)
+		}
+		m.add(1, 5, exact, 0, 100)
+		m.send(eager(5), 10)
+		m.want(expected(1, 5, 10))
+	}
+}
+
 func TestTagMatchingAllocatesNothing(t *testing.T) {
 	if raceDetector {
 		t.Skip("the race detector allocates")
