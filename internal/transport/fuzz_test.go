@@ -137,7 +137,7 @@ func (h *hostile) config(kind byte) Config {
 	case rc && kind&kindTags != 0:
 		h.rq = NewRecvQueue(8, 3, true, stagePD)
 		h.tags = h.rq.MatchTags(4, 4, 3, h.stage)
-		c.SQ = NewSendQueue(8, 1, 0)
+		c.SQ = NewSendQueue(OwnRequests+8, 1, 0)
 		c.SQ.OwnSlots()
 	default:
 		h.rq = NewRecvQueue(8, 3, kind&kindShared != 0, stagePD)

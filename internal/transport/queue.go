@@ -72,9 +72,16 @@ type SendQueue struct {
 	base      uint32 // index of the first slot; guarded by mu
 	// +checklocks:mu
 	fill   uint32        // index of the next slot to post; guarded by mu
-	own    []atomic.Bool // by slot: a request of the responder is done; nil until OwnSlots
+	own    *ownSlots     // nil until OwnSlots
 	posted atomic.Uint32 // slots before it belong to the requester
-	polled atomic.Uint32 // slots before it are free
+	polled atomic.Uint32 // slots before it are free; with own slots it is written with mu held
+}
+
+// ownSlots are the requests that the responder posts. They take OwnRequests slots at most, and the program's the others.
+// The fields are guarded by the queue's mu.
+type ownSlots struct {
+	done []bool // by slot: such a request is done
+	used int    // slots of such requests that are not free
 }
 
 // A sendChunk is some slots of a send queue. Chunks are allocated when they are first used: most queues of a device
@@ -148,13 +155,10 @@ func (q *SendQueue) Unlock() { q.mu.Unlock() }
 // +checklocks:q.mu
 func (q *SendQueue) Next() *SendWQE {
 	switch polled := q.polled.Load(); {
-	case q.fill-polled >= q.cap:
+	case q.fill-polled >= q.cap, q.own != nil && int(q.fill-polled)-q.own.used >= q.Free():
 		return nil
 	case q.fill == polled:
 		q.base = q.fill
-	}
-	if q.own != nil {
-		q.own[q.fill&q.mask].Store(false)
 	}
 	c, i := q.next()
 	w, s, b := &c.slots[i], i*q.maxSGE, i*q.maxInline
@@ -220,14 +224,17 @@ func (q *SendQueue) At(i uint32) *SendWQE {
 
 // Release frees the slots up to and including slot, whose completion has been polled.
 func (q *SendQueue) Release(slot uint32) {
+	if q.own != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.freeTo(slot + 1)
+		return
+	}
 	for {
 		old := q.polled.Load()
 		if int32(slot+1-old) <= 0 || q.polled.CompareAndSwap(old, slot+1) {
 			break
 		}
-	}
-	if q.own != nil {
-		q.skipOwn()
 	}
 }
 
@@ -238,30 +245,52 @@ func ownOf(q *SendQueue) int {
 	return OwnRequests
 }
 
-// OwnSlots prepares the queue for requests posted by the QP itself, whose completions nobody polls. It is called
-// before the queue is used.
-func (q *SendQueue) OwnSlots() { q.own = make([]atomic.Bool, q.cap) }
+// OwnSlots prepares the queue, which has more than OwnRequests slots, for requests posted by the QP itself, whose
+// completions nobody polls. It is called before the queue is used.
+func (q *SendQueue) OwnSlots() { q.own = &ownSlots{done: make([]bool, q.cap)} }
+
+// nextOwn is Next for such a request. room has returned true, so there is a slot.
+//
+// +checklocks:q.mu
+func (q *SendQueue) nextOwn() *SendWQE {
+	q.own.used++
+	return q.Next()
+}
 
 // releaseOwn frees the slot of such a request as soon as all slots before it are free.
 func (q *SendQueue) releaseOwn(slot uint32) {
-	q.own[slot&q.mask].Store(true)
-	q.skipOwn()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.own.done[slot&q.mask] = true
+	q.freeTo(q.polled.Load())
 }
 
-// skipOwn frees the slots of such requests that follow the last polled slot.
-func (q *SendQueue) skipOwn() {
-	for {
-		at := q.polled.Load()
-		if at == q.posted.Load() || !q.own[at&q.mask].Load() {
-			return
+// freeTo frees the slots before to, and those of such requests that follow.
+//
+// +checklocks:q.mu
+func (q *SendQueue) freeTo(to uint32) {
+	at := q.polled.Load()
+	for ; at != q.posted.Load(); at++ {
+		done := &q.own.done[at&q.mask]
+		if int32(to-at) <= 0 && !*done {
+			break
 		}
-		q.polled.CompareAndSwap(at, at+1)
+		if *done {
+			*done = false
+			q.own.used--
+		}
 	}
+	q.polled.Store(at)
 }
 
-// room reports whether n more requests fit.
-func (q *SendQueue) room(n uint32) bool {
-	return q.own != nil && q.posted.Load()+n-q.polled.Load() <= q.cap
+// room reports whether n more of such requests fit.
+func (q *SendQueue) room(n int) bool {
+	if q.own == nil {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.own.used+n <= OwnRequests
 }
 
 // Clear empties the queue (RESET) and returns the index of the next request.
@@ -270,6 +299,9 @@ func (q *SendQueue) Clear() uint32 {
 	defer q.mu.Unlock()
 	q.posted.Store(q.fill)
 	q.polled.Store(q.fill)
+	if q.own != nil {
+		q.OwnSlots()
+	}
 	return q.fill
 }
 

@@ -233,16 +233,61 @@ func TestSendQueueResizeToItsSize(t *testing.T) {
 	}
 }
 
-// Only a queue with slots of the QP's own has room for its requests: all of its slots.
+// The requests of the QP itself take OwnRequests slots at most, and the program the others, whoever comes first.
 func TestRoomForOwnRequests(t *testing.T) {
 	q := NewSendQueue(8, 1, 0)
 	if q.room(1) || q.Free() != q.Cap() {
 		t.Error("a queue without slots of the QP's own has room for its requests")
 	}
-	q = NewSendQueue(OwnRequests*2, 1, 0)
-	q.OwnSlots()
-	if n := uint32(q.Cap()); !q.room(n) || q.room(n+1) || q.Free() != OwnRequests {
-		t.Errorf("room %v and %v, %d free", q.room(n), q.room(n+1), q.Free())
+	for _, programFirst := range []bool{true, false} {
+		q := NewSendQueue(OwnRequests*2, 1, 0)
+		q.OwnSlots()
+		post := func(next func() *SendWQE) (n int) {
+			q.Lock()
+			defer q.Unlock()
+			for ; next() != nil; n++ {
+				q.Commit()
+			}
+			q.Publish()
+			return n
+		}
+		if programFirst {
+			if n := post(q.Next); n != q.Free() || n != OwnRequests {
+				t.Errorf("the program has posted %d requests, %d are free", n, q.Free())
+			}
+		}
+		own := 0
+		for ; q.room(2); own += 2 {
+			q.Lock()
+			for range 2 {
+				if q.nextOwn() == nil {
+					t.Fatalf("no slot for a request of the QP after %d", own)
+				}
+				q.Commit()
+			}
+			q.Publish()
+			q.Unlock()
+		}
+		if own != OwnRequests {
+			t.Errorf("the QP has posted %d requests", own)
+		}
+		if n := post(q.Next); !programFirst && n != OwnRequests || programFirst && n != 0 {
+			t.Errorf("the program has posted %d requests after the QP", n)
+		}
+		for i := range uint32(OwnRequests) {
+			if programFirst {
+				q.Release(i)
+				if free := post(q.Next); free != 1 {
+					t.Errorf("one polled request frees %d slots", free)
+				}
+			} else if q.releaseOwn(i); q.room(int(i+1)) == q.room(int(i+2)) {
+				t.Errorf("%d requests of the QP are done, and not as many fit", i+1)
+			}
+		}
+		q.Clear()
+		if n := post(q.Next); n != OwnRequests || !q.room(OwnRequests) {
+			t.Errorf("after RESET the program posts %d requests, room for the QP's %v", n, q.room(OwnRequests))
+		}
 	}
 }
 
@@ -263,11 +308,11 @@ func TestTakeForOneByte(t *testing.T) {
 
 // A slot of the QP's own is free as soon as all slots before it are, whichever of them ends last.
 func TestOwnSlotsAreFreedInOrder(t *testing.T) {
-	q := NewSendQueue(8, 1, 0)
+	q := NewSendQueue(OwnRequests+8, 1, 0)
 	q.OwnSlots()
 	q.Lock()
-	for range 5 {
-		q.Next()
+	for _, next := range []func() *SendWQE{q.Next, q.nextOwn, q.nextOwn, q.Next, q.nextOwn} {
+		next()
 		q.Commit()
 	}
 	q.Publish()

@@ -212,7 +212,7 @@ func TestRendezvousThatTheProgramReads(t *testing.T) {
 		{"no READ permitted", 32, func(h *rndvStage) { h.qp.attr.MaxRdAtomic = 0 }, true},
 		{"the buffer is too small", 31, func(h *rndvStage) { h.qp.attr.MaxRdAtomic = 0 }, false},
 		{"SQD", 32, func(h *rndvStage) { h.qp.req.drain() }, true},
-		{"the send queue is full", 32, func(h *rndvStage) { h.fill(make([]SendWQE, h.qp.SQ.cap-1)...) }, true},
+		{"too many messages are read", 32, func(h *rndvStage) { h.qp.SQ.own.used = OwnRequests - 1 }, true},
 		{"a failure waits", 32, func(h *rndvStage) { h.fill(SendWQE{}, SendWQE{Op: OpCmpSwap, Length: 4}) }, true},
 	} {
 		h := newRndv(t)

@@ -167,7 +167,7 @@ func (r *requester) read(w *RecvWQE, m *tagged, h wire.RVH) {
 	if r.rndvs == nil {
 		r.rndvs = make([]rndv, q.cap)
 	}
-	slot := q.Next()
+	slot := q.nextOwn()
 	d := &r.rndvs[q.fill&q.mask]
 	d.wrid, d.tagged, d.sges = w.WRID, *m, append(d.sges[:0], w.SGEs...)
 	wire.TMH(d.fin[:]).Put(wire.TMFin, m.appCtx, m.tag)
@@ -180,7 +180,7 @@ func (r *requester) read(w *RecvWQE, m *tagged, h wire.RVH) {
 		requesterWQE: requesterWQE{own: true},
 	}
 	q.Commit()
-	slot = q.Next()
+	slot = q.nextOwn()
 	*slot = SendWQE{
 		Op:           OpSend,
 		Flags:        Fence | Inline,

@@ -62,6 +62,8 @@ func TestX_SRQX_01_Rendezvous(t *testing.T) {
 		}
 		wr := send(m.b, 8)
 		wr.Opcode, wr.RemoteAddr, wr.RKey = verbs.WRRDMAWrite, m.a.mr.Addr()+1<<18, m.a.mr.RKey()
+		must(t, m.qb.PostSend(wr))
+		m.b.good(1) // the last one without SendSignaled has its slot no longer
 		for range room {
 			must(t, m.qb.PostSend(wr))
 		}
