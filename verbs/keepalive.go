@@ -11,6 +11,9 @@ import "time"
 // flushed. So a peer that has gone is noticed after 2*idle, or idle + 5 s. The Cause of the completions begins with
 // "keep-alive".
 //
+// A check of an XRC_SEND QP names the SRQ of the QP's latest request, which must still exist; before the first request
+// there are no checks.
+//
 // SetKeepAlive may be called in any state. Checks are sent in RTS; a QP whose Timeout is 0 waits for ever for the
 // acknowledgement. 0 ends the checks, as Close does. EINVAL if idle is below 0 or from 1 ns to less than 1 ms, or if
 // the QP is not of type RC or XRC_SEND. EOPNOTSUPP if the device has no keep-alive.

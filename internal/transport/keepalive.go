@@ -8,7 +8,8 @@ import (
 // A connection that only receives never learns that its peer has gone: nothing is sent that the peer would have to
 // acknowledge. With keep-alive the requester then sends a WRITE of 0 bytes. It takes a PSN and is retransmitted like
 // any request, but it is no work request of the program: it has no slot in the send queue and no completion. It needs
-// no memory and no receive of the peer, but a QP that permits remote writes.
+// no memory and no receive of the peer, but a QP that permits remote writes. On XRC it names the SRQ of the latest
+// request, since a request must name one; before the first request there are no checks.
 
 // keepAlive is the state of a QP with keep-alive.
 type keepAlive struct {
@@ -16,6 +17,7 @@ type keepAlive struct {
 	heard int64 // when the last packet came from the peer
 	out   bool  // the WRITE has been started and is not acknowledged
 	wqe   SendWQE
+	more  SendMore // of wqe
 }
 
 // minPatience is the shortest time for the acknowledgement of a check. A busy host stops for seconds.
@@ -51,7 +53,10 @@ func (r *requester) heardFrom(now int64) {
 // keepDeadline returns the time of the next check of the peer, or Never: nothing is outstanding.
 func (r *requester) keepDeadline() int64 {
 	k := r.keep
-	if k == nil || k.out || r.phase != running || r.head != r.sq.Posted() || k.heard > math.MaxInt64-k.idle {
+	if k == nil || r.qp.Type == XRCSend && r.srqn == 0 {
+		return Never
+	}
+	if k.out || r.phase != running || r.head != r.sq.Posted() || k.heard > math.MaxInt64-k.idle {
 		return Never
 	}
 	return k.heard + k.idle
@@ -60,8 +65,10 @@ func (r *requester) keepDeadline() int64 {
 // check starts the WRITE. keepDeadline has expired, so it is the only request.
 func (r *requester) check(now int64) {
 	k := r.keep
-	k.out = true
-	k.wqe = SendWQE{Op: OpWrite, requesterWQE: requesterWQE{first: r.nxt, count: 1, cell: 1, begun: true, sent: now}}
+	k.out, k.more.RemoteSRQN = true, r.srqn
+	k.wqe = SendWQE{
+		Op: OpWrite, SendMore: &k.more, requesterWQE: requesterWQE{first: r.nxt, count: 1, cell: 1, begun: true, sent: now},
+	}
 }
 
 // checking reports whether the WRITE is the packet nxt.

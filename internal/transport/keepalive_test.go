@@ -151,6 +151,31 @@ func TestKeepAliveFails(t *testing.T) {
 	}
 }
 
+// The check of an XRC QP names the SRQ of the latest request. Without one there is no check.
+func TestKeepAliveOfXRC(t *testing.T) {
+	s := newSender(t, XRCSend, nil)
+	s.qp.SetKeepAlive(s.now, idle)
+	for range 2 {
+		if d := s.qp.Deadline(); d != Never {
+			t.Errorf("the deadline is %d before the first request", d)
+		}
+		for _, srqn := range []uint32{8, 9} {
+			s.post(OpSend, nil, func(w *SendWQE) { w.SendMore = &SendMore{RemoteSRQN: srqn} })
+		}
+		s.out()
+		s.reply(wire.XRC|wire.Ack, firstPSN+1, wire.SynAck, 0, nil)
+		s.after(int64(idle))
+		p := s.out()
+		if len(p) != 1 || show(p[0]) != "XRC RDMA WRITE ONLY 1002 A reth 0 0 0" || p[0].XRCETH().SRQN() != 9 {
+			t.Fatalf("the check is %v", p)
+		}
+		s.modify(Reset, Attr{}, 0)
+		for _, st := range []State{Init, RTR, RTS} {
+			s.modify(st, rtsAttr(), everyMask)
+		}
+	}
+}
+
 // RESET, SQD and the end of keep-alive.
 func TestKeepAliveStates(t *testing.T) {
 	s := newKeeper(t)

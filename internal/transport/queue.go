@@ -77,8 +77,8 @@ type SendQueue struct {
 	polled atomic.Uint32 // slots before it are free; with own slots it is written with mu held
 }
 
-// ownSlots are the requests that the responder posts. They take OwnRequests slots at most, and the program's the others.
-// The fields are guarded by the queue's mu.
+// ownSlots are the requests that the responder posts. They take OwnRequests slots at most, and those of the program the
+// others. The fields are guarded by the queue's mu.
 type ownSlots struct {
 	done []bool // by slot: such a request is done
 	used int    // slots of such requests that are not free

@@ -43,6 +43,7 @@ type requester struct {
 
 	head, cur, begun uint32
 	una, nxt, max    uint32
+	srqn             uint32 // XRC: the SRQ of the latest request; 0: none was sent
 	life             uint32 // incremented from RTR to RTS and by RESET: voids marks and connections
 	mtu              uint32
 	shift            uint8 // log2 of the MTU
@@ -231,6 +232,9 @@ func (r *requester) begin(now int64, w *SendWQE) bool {
 		return false
 	}
 	w.first, w.sent, w.begun = r.nxt, now, true
+	if r.qp.Type == XRCSend {
+		r.srqn = w.RemoteSRQN
+	}
 	r.begun++
 	return true
 }
@@ -383,7 +387,7 @@ func (r *requester) reset() {
 		w.requesterWQE = requesterWQE{}
 	}
 	r.halt()
-	r.heard, r.rtt, r.win.least = false, rttEstimator{}, 0
+	r.heard, r.rtt, r.win.least, r.srqn = false, rttEstimator{}, 0, 0
 }
 
 // halt discards the state of sent packets. The next PSN follows the last one used.
