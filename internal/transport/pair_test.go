@@ -48,6 +48,7 @@ type pair struct {
 	tx                 *link.TxBatch
 	loss, copies, late float64
 	mtu                int
+	changing           bool // the programs change attributes and queues meanwhile
 	migrating          bool // the ends have two paths and take now this one, now that
 	// which of the two loses everything: the one that the ends began with or not; nil for none
 	cut   *bool
@@ -213,6 +214,9 @@ func (p *pair) run() {
 	for {
 		for _, e := range p.ends {
 			e.work()
+			if p.changing {
+				e.change()
+			}
 			if p.migrating {
 				e.steer()
 			}
@@ -221,7 +225,7 @@ func (p *pair) run() {
 		if p.t.Failed() || p.finished() {
 			break
 		}
-		if !p.step() && len(p.ends[0].jobs)+len(p.ends[1].jobs) > 0 {
+		if !p.step() && !p.paused() && len(p.ends[0].jobs)+len(p.ends[1].jobs) > 0 {
 			p.t.Errorf("nothing happens any more at %d ns; %d and %d requests are not complete",
 				p.now, len(p.ends[0].jobs), len(p.ends[1].jobs))
 			return
@@ -231,6 +235,8 @@ func (p *pair) run() {
 		if p.t.Failed() {
 			return
 		}
+		e.qp.req.keep = nil
+		e.qp.SetRate(0, 0)
 		e.want = append(e.want[:3*quarter], 0, 0, 0, 0, 0, 0, 0, 0)
 		binary.NativeEndian.PutUint64(e.want[3*quarter:], e.peer.word)
 		if !bytes.Equal(e.mem.Buf, e.want) {
@@ -242,7 +248,7 @@ func (p *pair) run() {
 
 func (p *pair) finished() bool {
 	a, b := p.ends[0], p.ends[1]
-	return a.todo == 0 && b.todo == 0 && len(a.jobs) == 0 && len(b.jobs) == 0
+	return a.todo == 0 && b.todo == 0 && len(a.jobs) == 0 && len(b.jobs) == 0 && !a.checks() && !b.checks()
 }
 
 // step advances the clock to the next event.
