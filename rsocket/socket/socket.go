@@ -317,7 +317,8 @@ const (
 
 // Shutdown ends receiving, sending or both (rshutdown), and waits at most two seconds until sent data is
 // acknowledged, even if the socket does not block. After both directions have ended the connection is over. It has no
-// effect on a datagram socket. ENOTCONN without a connection, EINVAL for another value of how.
+// effect on a datagram socket. A listening socket accepts no more after receiving has ended: calls of Accept return
+// EBADF. ENOTCONN without a connection, EINVAL for another value of how.
 func (s *Socket) Shutdown(how How) error {
 	if how < ShutRead || how > ShutBoth {
 		return sock.Fail("rshutdown", syscall.EINVAL, "how %d: must be 0 to 2", how)
@@ -326,6 +327,13 @@ func (s *Socket) Shutdown(how How) error {
 		if s.dg.IsClosed() {
 			return errBadSocket
 		}
+		return nil
+	}
+	s.mu.Lock()
+	l := s.l
+	s.mu.Unlock()
+	if l != nil && how != ShutWrite {
+		_ = l.Close()
 		return nil
 	}
 	st, err := s.stream()

@@ -454,6 +454,25 @@ func TestR_IO_14_R_IO_10_VectorsDoNotMix(t *testing.T) {
 	})
 }
 
+func TestShutdownEndsAccept(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l, at := p.server()
+		var w sync.WaitGroup
+		w.Go(func() {
+			_, _, err := l.Accept()
+			p.errno("accept", err, syscall.EBADF)
+		})
+		synctest.Wait()
+		p.OK(l.Shutdown(socket.ShutBoth))
+		w.Wait()
+		_, _, err := l.Accept()
+		p.errno("afterwards", err, syscall.EBADF)
+		c := p.socket(p.A, socket.SockStream)
+		p.errno("connect", c.Connect(at), syscall.ECONNREFUSED)
+		p.closeSockets(l, c)
+	})
+}
+
 func TestR_SHUT_01_BadShutdown(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		s := p.socket(p.A, socket.SockStream)

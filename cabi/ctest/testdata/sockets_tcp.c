@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -131,6 +132,23 @@ static void tries_again(void)
 	CHECK(!close(c) && !close(s) && !close(l));
 }
 
+static void *stops(void *arg)
+{
+	usleep(50000); // the other thread waits, mostly; the test passes if it does not
+	CHECK(!shutdown(*(int *)arg, SHUT_RDWR));
+	return NULL;
+}
+
+// Programs end a thread that accepts by shutdown of the listening socket.
+static void stopped(void)
+{
+	int l = listener();
+	pthread_t t;
+
+	CHECK(!pthread_create(&t, NULL, stops, &l) && accept(l, NULL, NULL) == -1 && errno == EINVAL);
+	CHECK(!pthread_join(t, NULL) && accept(l, NULL, NULL) == -1 && errno == EINVAL && !close(l));
+}
+
 static void options(int l, int connection)
 {
 	int yes = 1;
@@ -210,6 +228,7 @@ int main(int count, char **words)
 	not_files(p[0]);
 	refused();
 	tries_again();
+	stopped();
 	foreign_address();
 	return 0;
 }
