@@ -74,9 +74,6 @@ type gidPlace struct {
 // noPlace is the place of an address that the device does not have.
 var noPlace = gidPlace{firstPort, -1}
 
-// has reports whether the device has a local address.
-func (d *device) has(a netip.Addr) bool { return d.find(a) != noPlace }
-
 // find finds a local address in the GID tables. If it is there twice, an entry of the zone's interface counts more than
 // others, and then the last one: index 0 may stand for no address.
 func (d *device) find(a netip.Addr) gidPlace { return d.findOn(0, a) }

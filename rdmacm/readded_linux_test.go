@@ -3,6 +3,7 @@ package rdmacm_test
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"syscall"
 	"testing"
@@ -76,4 +77,48 @@ func TestDeviceThatComesBack(t *testing.T) {
 	for _, l := range []*rdmacm.Listener{l, l2, everywhere} {
 		w.ok(l.Close())
 	}
+}
+
+// An address goes, another one takes its place in the GID table, and it comes back: the ID that is bound to it has its
+// new place.
+func TestAddressThatComesBackElsewhere(t *testing.T) {
+	apart.NeedsIP(t)
+	if !apart.Run(t) {
+		return
+	}
+	w := &world{T: t}
+	w.ok(os.Setenv("VERBENA_DEVICES", "back")) // of the process in the namespace
+	ip(t, "link set lo up")
+	addInterface(t)
+	e := w.newEnd(rdmacm.NewGrowingHost(verbs.Devices), rdmacm.PSUDP)
+	own := netip.MustParseAddr(near4)
+	w.ok(e.BindAddr(at(own, 0)))
+	place := func(addr string) (index int) {
+		index = -1
+		for _, g := range must(e.Verbs().QueryGIDTable())(w) {
+			if g.GID == verbs.GIDFromAddr(netip.MustParseAddr(addr)) {
+				index = g.Index
+			}
+		}
+		return index
+	}
+	first := place(near4)
+	ip(t, "addr del %s/24 dev back", near4)
+	ip(t, "addr add %s/24 dev back", far4)
+	for place(far4) != first {
+		time.Sleep(time.Millisecond)
+	}
+	e.expect(rdmacm.EventAddrChange)
+	ip(t, "addr add %s/24 dev back", near4)
+	for place(near4) < 0 {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(100 * time.Millisecond) // until rdmacm has noticed
+	w.ok(e.JoinMulticast(bg, at(netip.MustParseAddr("239.1.2.3"), 0), nil))
+	ev := w.next(e.ch, rdmacm.EventMulticastJoin)
+	if got, want := ev.UD.AHAttr.GRH.SGIDIndex, place(near4); got != want {
+		t.Errorf("GID index %d, which is %v: must be %d", got, far4, want)
+	}
+	w.ok(ev.Ack())
+	e.close()
 }

@@ -115,12 +115,16 @@ func (d *device) retire() {
 }
 
 // moved reports EventAddrChange to the IDs whose address the device does not have any more; to all IDs if all is set:
-// the hardware's address has changed.
+// the hardware's address has changed. An address that has come back may be at another place of the table.
 func (d *device) moved(all bool) {
 	bound, _ := d.bound()
 	for _, id := range bound {
 		id.mu.Lock()
-		stray := !d.has(id.local.Addr())
+		at := d.findOn(id.sgid.port, id.zoned(id.local).Addr())
+		stray := at == noPlace
+		if !stray && id.dev == d && !id.passive { // a request has the place of the address that it came to
+			id.sgid = at
+		}
 		if id.state != stDestroying && id.state != stRemoved && id.dev == d && (all || stray && !id.addrLost) {
 			id.push(&Event{Type: EventAddrChange})
 		}
