@@ -238,3 +238,11 @@ func TestCongestedSwitch(t *testing.T) {
 		}
 	}
 }
+
+// A QP in ERR sends no congestion notification (V-QPS-18).
+func TestNoNotificationInErr(t *testing.T) {
+	s := newMarked(t, RC)
+	s.arrives(wire.Fields{Opcode: wire.RC | wire.SendMiddle, PSN: firstPSN + 1}, wire.ECNMarked)
+	s.modify(Err, Attr{}, 0)
+	s.sends()
+}

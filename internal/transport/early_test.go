@@ -69,6 +69,19 @@ func TestEarlyRetransmit(t *testing.T) {
 	}
 }
 
+// A packet that waited for room in the link gets the whole ACK timeout, also if it was to be retransmitted early.
+func TestEarlyRetransmitThatWaitsForRoom(t *testing.T) {
+	s := measured(t)
+	s.qp.attr.RetryCnt = 0
+	s.send(1)
+	s.out()
+	s.after(s.qp.Deadline() - s.now)
+	s.now += 1000 * msec
+	s.sends("RC SEND ONLY 1010 A +1")
+	s.after(int64(AckTimeout(14)) / 4)
+	s.is(RTS)
+}
+
 // RESET forgets the times of the old peer: the next one may be further away, and its first answers must not be taken
 // for lost ones.
 func TestResetForgetsTheRoundTripTime(t *testing.T) {

@@ -282,7 +282,8 @@ func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	}
 	if r.nxt == r.una || r.qp.pace.until != 0 {
 		r.rtt.from = now
-		if r.rtt.early == 0 {
+		// Early retransmits do not postpone the ACK timeout, unless the packet had to wait for room in the link.
+		if r.rtt.early == 0 || r.nxt == r.una && now-r.timer >= int64(r.ackTimeout()) {
 			r.timer = now
 		}
 	}

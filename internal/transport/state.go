@@ -132,6 +132,7 @@ func (qp *QP) Fail(cause *Failure, ev Event) {
 
 // enterErr flushes both queues of a QP that has entered ERR.
 func (qp *QP) enterErr() {
+	qp.congestion.due = false
 	qp.req.flush()
 	qp.resp.flush()
 	if qp.Type == XRCRecv || qp.RQ != nil && qp.RQ.Shared() {
