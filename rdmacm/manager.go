@@ -40,6 +40,7 @@ type manager struct {
 	ended sync.WaitGroup // run and keepVigil
 
 	vigil        vigil
+	asking       asking
 	unwatchPeers func()
 	unscreen     func() // once: a device that comes back has another manager with its own screen
 	notices      deathNotices

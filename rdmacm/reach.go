@@ -33,14 +33,23 @@ func (id *ID) watchReach(c *cm.ID) {
 		return
 	}
 	src, dst := id.packetsTo()
+	all, ends := &id.dev.cm.asking, askedEnds{src, dst.Addr()}
 	time.AfterFunc(reachAfter, func() {
 		if !id.requesting(c) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), reachFor)
 		defer cancel()
+		ctx, leave := all.join(ctx, ends)
+		defer leave()
 		go id.stopAsking(ctx, cancel, c)
-		if err := lookup.Unreachable(ctx, src, dst, wire.Harmless); err != nil {
+		err := lookup.Unreachable(ctx, src, dst, wire.Harmless)
+		if err != nil {
+			all.tell(ends, err)
+		} else {
+			err = heard(ctx)
+		}
+		if err != nil {
 			id.onUnreachable(c, err)
 		}
 	})

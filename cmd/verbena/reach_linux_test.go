@@ -206,3 +206,14 @@ func (w *watcher) Write(b []byte) (int, error) {
 	}
 	return w.Writer.Write(b)
 }
+
+// Many requests to a host without a device: it sends one ICMP message a second, and all requests end with it.
+func TestOneRefusalEndsAllRequests(t *testing.T) {
+	onHosts(t, 1500, 1500, func(h *hosts) {
+		begin := time.Now()
+		out, status := h.run("a", "cmtime", "-s", "10.9.0.2", "-c", "50")
+		if status == 0 || strings.Count(out, "EVENT_UNREACHABLE, error: -111") < 50 || time.Since(begin) > 20*time.Second {
+			t.Errorf("status %d after %v\n%s", status, time.Since(begin), out)
+		}
+	})
+}
