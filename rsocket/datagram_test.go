@@ -121,6 +121,9 @@ func TestR_IO_17_R_IO_16_DatagramsByIPv6(t *testing.T) {
 			t.Errorf("%d, %v", n, err)
 		}
 	}
+	if _, err := a.WriteTo([]byte{1}, &net.UDPAddr{Port: 7}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("to no address: %v", err)
+	}
 }
 
 func TestDatagramDeadlineAndClose(t *testing.T) {

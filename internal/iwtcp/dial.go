@@ -38,9 +38,7 @@ func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*
 	}
 	tcp := c.(*net.TCPConn)
 	fdset.AddConn(tcp)
-	stop := context.AfterFunc(ctx, func() { _ = tcp.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
-	made, err := initiate(tcp, o)
+	made, err := initiate(ctx, tcp, o)
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -51,12 +49,14 @@ func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*
 	return made, nil
 }
 
-// initiate is the start-up of an initiator.
-func initiate(c *net.TCPConn, o iwarp.Options) (*Conn, error) {
+// initiate is the start-up of an initiator. The end of ctx ends it.
+func initiate(ctx context.Context, c *net.TCPConn, o iwarp.Options) (*Conn, error) {
 	s, out := iwarp.Initiate(0, o)
 	if err := c.SetDeadline(time.Now().Add(time.Duration(s.Deadline()))); err != nil {
 		return nil, err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) }) // after the other deadline
+	defer stop()
 	if _, err := c.Write(out); err != nil {
 		return nil, errLost
 	}

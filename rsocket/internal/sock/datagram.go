@@ -194,7 +194,7 @@ func (d *Datagram) SendTo(b []byte, to netip.AddrPort, p WaitMode) (int, error) 
 		return 0, Fail("rsendto", syscall.EMSGSIZE, "%d bytes: must be at most %d", len(b), d.max())
 	case p.expired():
 		return 0, os.ErrDeadlineExceeded
-	case to.Addr().Is4() != d.v4 || to.Port() == 0:
+	case !to.Addr().IsValid() || to.Addr().Is4() != d.v4 || to.Port() == 0:
 		return 0, Fail("rsendto", syscall.EINVAL, "%v: must have a port, and the family of the socket", to)
 	}
 	if err := d.open(netip.AddrPort{}); err != nil {
