@@ -225,9 +225,7 @@ func (q *SendQueue) At(i uint32) *SendWQE {
 // Release frees the slots up to and including slot, whose completion has been polled.
 func (q *SendQueue) Release(slot uint32) {
 	if q.own != nil {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		q.freeTo(slot + 1)
+		q.releaseBefore(slot + 1)
 		return
 	}
 	for {
@@ -236,6 +234,13 @@ func (q *SendQueue) Release(slot uint32) {
 			break
 		}
 	}
+}
+
+// releaseBefore is Release of a queue with own slots.
+func (q *SendQueue) releaseBefore(to uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.freeTo(to)
 }
 
 func ownOf(q *SendQueue) int {
