@@ -32,13 +32,15 @@ type device struct {
 
 	life sync.Mutex // serialises Open and close; taken before mu
 
-	mu sync.Mutex // guards contexts, eng, regions, lastCtx and changes of port
+	mu sync.Mutex // guards contexts, eng, regions, down, lastCtx and changes of port
 	// +checklocks:mu
 	contexts []*deviceContext
 	// +checklocks:mu
 	eng *engine.Engine
 	// +checklocks:mu
 	regions *mr.Table
+	// +checklocks:mu
+	down bool // lost was called for eng
 
 	bound   binding
 	domains domains
@@ -100,7 +102,12 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 	defer d.life.Unlock()
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if len(d.contexts) > 0 && d.down {
+		return nil, fail(syscall.ENETDOWN, "verbena serve, which shared an address of the device, has ended; close the "+
+			"contexts of before, and open the device again")
+	}
 	if len(d.contexts) == 0 {
+		d.down = false
 		d.violations = make([]violations, len(d.ports))
 		for i := range d.ports {
 			d.ports[i].Store(d.look(uint8(i+1), nil))
@@ -251,10 +258,11 @@ func (d *device) reportChanges(old, p *portInfo) {
 }
 
 // lost reports a fatal error to every context. The link calls it when verbena serve, which shared an address of the
-// device, has ended.
+// device, has ended. The engine has this link until its last context is closed.
 func (d *device) lost(error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.down = true
 	for _, c := range d.contexts {
 		c.up.DeviceEvent(verbs.EventDeviceFatal)
 	}

@@ -164,18 +164,29 @@ func (e *events) DeviceEvent(t verbs.EventType) {
 	}
 }
 
-// TestLostAddressIsFatal: the end of the process that has shared an address is fatal for all contexts.
+// TestLostAddressIsFatal: the end of the process that has shared an address is fatal for all contexts. The device can be
+// opened again after they are closed.
 func TestLostAddressIsFatal(t *testing.T) {
 	d := inMemory(t, 0).dev
 	var a, b events
+	var open []verbs.DriverContext
 	for _, e := range []*events{&a, &b} {
 		c, err := d.Open(e)
 		okay(t, err)
-		defer c.Close()
+		open = append(open, c)
 	}
 	if d.lost(errors.New("it has ended")); a.fatal != 1 || b.fatal != 1 {
 		t.Errorf("%d and %d events, want 1 each", a.fatal, b.fatal)
 	}
+	for _, c := range open {
+		if _, err := d.Open(&events{}); errnoOf(err) != syscall.ENETDOWN {
+			t.Errorf("opened beside a context of before: %v", err)
+		}
+		okay(t, c.Close())
+	}
+	c, err := d.Open(&events{})
+	okay(t, err)
+	okay(t, c.Close())
 }
 
 // TestInterfacesAreWatchedWhileDevicesAreOpen: the interfaces are watched from the first open device to the last one.
