@@ -164,8 +164,8 @@ func (e *events) DeviceEvent(t verbs.EventType) {
 	}
 }
 
-// TestLostAddressIsFatal: the end of the process that has shared an address is fatal for all contexts. The device can be
-// opened again after they are closed.
+// TestLostAddressIsFatal: the end of the process that has shared an address is fatal for all contexts. The device can
+// be opened again after they are closed.
 func TestLostAddressIsFatal(t *testing.T) {
 	d := inMemory(t, 0).dev
 	var a, b events
