@@ -6,13 +6,20 @@ import (
 )
 
 func TestConformanceTable(t *testing.T) {
-	want := expectedResults()
-	count := map[string]int{}
-	for _, w := range want {
-		count[w]++
+	passes := map[string]int{}
+	for _, release := range []string{"6.1.0-56-amd64\n", "6.12.94+deb13-amd64", "7.1"} {
+		want := expectedResults(release)
+		count := map[string]int{}
+		for _, w := range want {
+			count[w]++
+		}
+		if len(want) < 300 || count["pass"]+count["skip"]+count["fail"] != len(want) {
+			t.Errorf("%q: %d cases: %v", release, len(want), count)
+		}
+		passes[release] = count["pass"]
 	}
-	if len(want) < 300 || count["pass"]+count["skip"]+count["fail"] != len(want) {
-		t.Errorf("%d cases: %v", len(want), count)
+	if passes["7.1"] != passes["6.12.94+deb13-amd64"] || passes["7.1"] <= passes["6.1.0-56-amd64\n"] {
+		t.Errorf("cases that pass: %v", passes)
 	}
 	got := resultsOf(`    --- FAIL: TestConformance/rxe0 (1.00s)
         --- PASS: TestConformance/rxe0/First (0.00s)

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -62,7 +63,23 @@ func run() int {
 	defer s.close()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if cases = s.possible(cases); len(cases) == 0 {
+		return 2
+	}
 	return s.runAll(ctx, cases)
+}
+
+// possible leaves out the cases of iWARP, and says so, if the guest has no siw: the lab builds it for Linux 6.1 only.
+func (s *suite) possible(cases []testCase) []testCase {
+	if _, err := s.lab.guest(1, "test -d /sys/module/siw/parameters"); err == nil {
+		return cases
+	}
+	all := len(cases)
+	cases = slices.DeleteFunc(cases, func(c testCase) bool { return strings.Contains(c.name, "siw") })
+	if n := all - len(cases); n > 0 {
+		fmt.Fprintf(os.Stderr, "interop: not run: %d cases of siw, which this guest does not have\n", n)
+	}
+	return cases
 }
 
 // raisePriority raises the priority of this run and its children: an end that waits for a processor looks

@@ -27,6 +27,14 @@ func (t *T) draining(qp *verbs.QP) bool {
 	return attr.SQDraining
 }
 
+// drained waits until the send queue pauses, which takes some devices a moment even if nothing was posted.
+func (t *T) drained(qp *verbs.QP) {
+	t.Helper()
+	if !t.Await(func() bool { return !t.draining(qp) }, waitLimit) {
+		t.Fatal("the send queue is still draining")
+	}
+}
+
 func drains(t *T) {
 	e := t.end()
 	p := e.rawPeer(verbs.QPTypeRC, slow)

@@ -180,6 +180,9 @@ func rangesOfModify(t *T, typ verbs.QPType) {
 			attr := good
 			attr.QPState = to.to
 			t.must(qp.Modify(&attr, to.required))
+			if to.to == verbs.QPSSQD {
+				t.drained(qp)
+			}
 		}
 		return qp
 	}
