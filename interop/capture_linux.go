@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -104,6 +105,21 @@ func complaints(log string) error {
 	return nil
 }
 
+// provoking runs a case that provokes messages of a guest's kernel: newer ones write one for each refused call. They
+// are held against no case.
+func (l *lab) provoking(guest int, run func() error) error {
+	log, err := l.guest(guest, "dmesg")
+	if err != nil {
+		return err
+	}
+	l.complaints = errors.Join(l.complaints, complaints(linesAfter(log, l.firstMessage)))
+	result := run()
+	log, err = l.guest(guest, "dmesg")
+	l.firstMessage = lastLine(log)
+	l.lastMessage = l.firstMessage
+	return errors.Join(result, err)
+}
+
 // lastLine returns the last line of a kernel log, with its time.
 func lastLine(log string) string {
 	log = strings.TrimRight(log, "\n")
@@ -129,7 +145,7 @@ func noComplaints(env *caseEnv, _, guest *place) error {
 		return err
 	}
 	env.log("dmesg", dmesg)
-	if err := complaints(linesAfter(dmesg, env.lab.firstMessage)); err != nil {
+	if err := errors.Join(env.lab.complaints, complaints(linesAfter(dmesg, env.lab.firstMessage))); err != nil {
 		return err
 	}
 	qps, err := env.lab.guest(guest.id, "rdma resource show qp link rxe0")

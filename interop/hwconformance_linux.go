@@ -56,6 +56,10 @@ func resultsOf(out string) map[string]string {
 // hwConformance runs the conformance suite on the guest's rxe0 and compares the result of each case with the table. A
 // case that differs runs again alone: the guest is slow, and the suite's time limits are not.
 func hwConformance(env *caseEnv, _, p *place) error {
+	return env.lab.provoking(p.id, func() error { return compareConformance(env, p) })
+}
+
+func compareConformance(env *caseEnv, p *place) error {
 	guest, err := env.lab.withHW(p)
 	if err != nil {
 		return err
@@ -84,7 +88,6 @@ func hwConformance(env *caseEnv, _, p *place) error {
 			bad = append(bad, fmt.Sprintf("%s: %q and %q, want %s", name, got[name], again[name], w))
 		}
 	}
-	_ = p.quiet() // the kernel's messages about what the suite provokes are not those of the next case
 	for name, g := range got {
 		if want[name] == "" {
 			bad = append(bad, fmt.Sprintf("%s: %s, and is not in hwconformance.txt", name, g))

@@ -25,6 +25,7 @@ type lab struct {
 
 	// Lines of the log of guest 1's kernel: the last one before the first case, and the last one that a case has checked.
 	firstMessage, lastMessage string
+	complaints                error // of the kernel before firstMessage
 }
 
 // cannotRun returns why the suite cannot run on this machine; empty if it can.
