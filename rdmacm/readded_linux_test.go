@@ -24,17 +24,28 @@ func addInterface(t *testing.T) {
 	}
 }
 
+// onInterface runs a test in a network namespace with such an interface, whose device is the only one. It returns nil
+// to the process outside.
+func onInterface(t *testing.T) *world {
+	t.Helper()
+	apart.NeedsIP(t)
+	if !apart.Run(t) {
+		return nil
+	}
+	w := &world{T: t}
+	w.ok(os.Setenv("VERBENA_DEVICES", "back"))
+	ip(t, "link set lo up")
+	addInterface(t)
+	return w
+}
+
 // An interface goes and comes back: the host makes connections by its new device, while IDs of the old one are open. A
 // listener on all devices listens there too.
 func TestDeviceThatComesBack(t *testing.T) {
-	apart.NeedsIP(t)
-	if !apart.Run(t) {
+	w := onInterface(t)
+	if w == nil {
 		return
 	}
-	w := &world{T: t}
-	w.ok(os.Setenv("VERBENA_DEVICES", "back")) // of the process in the namespace
-	ip(t, "link set lo up")
-	addInterface(t)
 	h := rdmacm.NewGrowingHost(verbs.Devices)
 	soon, cancel := context.WithTimeout(bg, 30*time.Second)
 	defer cancel()
@@ -82,14 +93,10 @@ func TestDeviceThatComesBack(t *testing.T) {
 // An address goes, another one takes its place in the GID table, and it comes back: the ID that is bound to it has its
 // new place.
 func TestAddressThatComesBackElsewhere(t *testing.T) {
-	apart.NeedsIP(t)
-	if !apart.Run(t) {
+	w := onInterface(t)
+	if w == nil {
 		return
 	}
-	w := &world{T: t}
-	w.ok(os.Setenv("VERBENA_DEVICES", "back")) // of the process in the namespace
-	ip(t, "link set lo up")
-	addInterface(t)
 	e := w.newEnd(rdmacm.NewGrowingHost(verbs.Devices), rdmacm.PSUDP)
 	own := netip.MustParseAddr(near4)
 	w.ok(e.BindAddr(at(own, 0)))
