@@ -69,7 +69,8 @@ func run() int {
 	return s.runAll(ctx, cases)
 }
 
-// possible leaves out the cases of iWARP, and says so, if the guest has no siw: the lab builds it for Linux 6.1 only.
+// possible leaves out the cases of iWARP, and says so, if the guest has no siw, as other kernels than
+// that of the lab's own suite.
 func (s *suite) possible(cases []testCase) []testCase {
 	if _, err := s.lab.guest(1, "test -d /sys/module/siw/parameters"); err == nil {
 		return cases

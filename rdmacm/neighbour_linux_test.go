@@ -101,12 +101,7 @@ func cable(t *testing.T) {
 
 func ip(t *testing.T, format string, args ...any) string {
 	t.Helper()
-	line := fmt.Sprintf(format, args...)
-	out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
-	if err != nil {
-		t.Fatalf("ip %s: %v: %s", line, err, out)
-	}
-	return string(out)
+	return apart.IP(t, fmt.Sprintf(format, args...))
 }
 
 // forget waits until the host asks the system again.

@@ -32,9 +32,7 @@ func TestDatagramsOfAnInterfaceThatComesBack(t *testing.T) {
 	if err := os.Setenv("VERBENA_DEVICES", "one,two"); err != nil { // of the process in the namespace
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	apart.IP(t, "link set lo up")
 	veth(t, "one", "192.0.2.1")
 	veth(t, "two", "198.51.100.1")
 	listen := func(at string) net.PacketConn {
@@ -63,9 +61,7 @@ func TestDatagramsOfAnInterfaceThatComesBack(t *testing.T) {
 			}
 		}
 	}
-	if out, err := exec.Command("ip", "link", "del", "one").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	apart.IP(t, "link del one")
 	time.Sleep(500 * time.Millisecond) // until the device has noticed
 	veth(t, "one", "192.0.2.1")
 	time.Sleep(500 * time.Millisecond)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"os/exec"
 	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -24,15 +22,9 @@ func TestSendAfterGIDChange(t *testing.T) {
 	if !apart.Run(t) {
 		return
 	}
-	ip := func(line string) {
-		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v %s", line, err, out)
-		}
-	}
-	ip("link set lo up")
-	ip("addr add 10.9.0.1/32 dev lo")
-	ip("addr add 10.9.0.2/32 dev lo")
+	apart.IP(t, "link set lo up")
+	apart.IP(t, "addr add 10.9.0.1/32 dev lo")
+	apart.IP(t, "addr add 10.9.0.2/32 dev lo")
 	vctx := must(verbs.Open("vrb_lo"))(t)
 	defer vctx.Close()
 	port := must(umad.Open(vctx.Device()))(t)
@@ -69,7 +61,7 @@ func TestSendAfterGIDChange(t *testing.T) {
 		}
 	}
 	arrives()
-	ip("addr del 10.9.0.2/32 dev lo")
+	apart.IP(t, "addr del 10.9.0.2/32 dev lo")
 	has(false)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) { // the event follows the table
 		err := asked.Send(to, get(9))
@@ -80,7 +72,7 @@ func TestSendAfterGIDChange(t *testing.T) {
 			t.Fatalf("from an address that was removed: %v", err)
 		}
 	}
-	ip("addr add 10.9.0.2/32 dev lo")
+	apart.IP(t, "addr add 10.9.0.2/32 dev lo")
 	has(true)
 	arrives()
 }

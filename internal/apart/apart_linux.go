@@ -48,3 +48,13 @@ func NeedsIP(t *testing.T) {
 		t.Skipf("the test needs the command ip: %v", err)
 	}
 }
+
+// IP runs the command ip with a line of arguments, and returns what it prints. The test ends if it fails.
+func IP(t *testing.T, line string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("ip %s: %v: %s", line, err, out)
+	}
+	return string(out)
+}

@@ -11,7 +11,7 @@ import (
 // process, which keeps them for a while (internal/cm, reopen.go); the leader would refuse them.
 
 const (
-	formerTime = 3 * time.Second // as long as the process keeps them; see endedTime in internal/cm
+	formerTime = 3 * time.Second // as long as the process remembers the port; see endedTime in internal/cm
 	maxFormer  = 64
 )
 

@@ -2,8 +2,6 @@ package doctor
 
 import (
 	"net/netip"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/apart"
@@ -16,9 +14,7 @@ func TestRouteOfSecondPort(t *testing.T) {
 		return
 	}
 	for _, line := range []string{"link set lo up", "addr add 10.9.0.1/32 dev lo", "addr add 10.9.0.2/32 dev lo"} {
-		if out, err := exec.CommandContext(t.Context(), "ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			t.Fatalf("ip %s: %v %s", line, err, out)
-		}
+		apart.IP(t, line)
 	}
 	t.Setenv("VERBENA_DEVICES", "two=10.9.0.1/10.9.0.2")
 	var r report
