@@ -102,6 +102,7 @@ func (l *rally) alone() error {
 func (l *rally) byMessage() error {
 	wr := &l.e.wrs[0]
 	for sent, got := 0, 0; l.runs(sent) || l.duration == 0 && got < l.iters; {
+		renews := false
 		if l.server == "" || sent > 0 {
 			err := l.await(l.recvCQ, false, true)
 			if l.duration > 0 && !l.runs(0) {
@@ -112,21 +113,27 @@ func (l *rally) byMessage() error {
 			}
 			got++
 			l.in.queued--
-			if l.duration > 0 || l.in.rposted < l.iters {
-				if err := l.postRecv(l.in); err != nil {
-					return err
-				}
-				l.in.rposted++
+			renews = l.duration > 0 || l.in.rposted < l.iters
+		}
+		// The answer does not wait for the receive that replaces this one, if the peer's next message has another.
+		if renews && l.in.queued == 0 {
+			renews = false
+			if err := l.renew(); err != nil {
+				return err
 			}
 		}
-		if !l.runs(sent) {
-			continue
+		if l.runs(sent) {
+			l.stamp()
+			if err := l.send(wr); err != nil {
+				return err
+			}
+			sent++
 		}
-		l.stamp()
-		if err := l.send(wr, sent+1 == l.iters && l.duration == 0); err != nil {
-			return err
+		if renews {
+			if err := l.renew(); err != nil {
+				return err
+			}
 		}
-		sent++
 	}
 	for l.busy > 0 {
 		if err := l.await(l.sendCQ, true, false); err != nil {
@@ -137,9 +144,18 @@ func (l *rally) byMessage() error {
 	return nil
 }
 
-// send posts a SEND. With a queue depth of 1 every request is signaled; its completion has arrived with the
+// renew posts a receive in place of one that is used.
+func (l *rally) renew() error {
+	if err := l.postRecv(l.in); err != nil {
+		return err
+	}
+	l.in.rposted++
+	return nil
+}
+
+// send posts a SEND. With a queue depth of 1 every request is signaled; its completion has arrived before the
 // answer, or arrives soon after.
-func (l *rally) send(wr *verbs.SendWR, last bool) error {
+func (l *rally) send(wr *verbs.SendWR) error {
 	for l.busy >= l.txDepth {
 		if err := l.await(l.sendCQ, true, false); err != nil {
 			return err
@@ -167,6 +183,11 @@ func (l *rally) await(cq *verbs.CQ, sends, receives bool) error {
 		if l.duration > 0 && receives && !l.runs(0) {
 			return nil
 		}
+		if receives && l.busy > 0 && l.wait.spins%reapEvery == 0 {
+			if err := l.reap(); err != nil {
+				return err
+			}
+		}
 		if l.events {
 			if err := cq.ReqNotify(false); err != nil {
 				return err
@@ -190,6 +211,19 @@ func (l *rally) await(cq *verbs.CQ, sends, receives bool) error {
 			return err
 		}
 	}
+}
+
+// reapEvery is the number of empty polls for a message between two polls for the completion of a send.
+const reapEvery = 8
+
+// reap takes the completion of a send while the peer's answer is on its way, so that the next send does not wait.
+func (l *rally) reap() error {
+	n, err := l.sendCQ.Poll(l.wcs[:1])
+	if n == 0 || err != nil {
+		return err
+	}
+	l.busy--
+	return l.wcs[0].Err()
 }
 
 // byMemory exchanges WRITEs whose last byte counts them. The server begins.
