@@ -11,6 +11,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
@@ -93,6 +94,10 @@ func buffers(iov *C.struct_vrb_rs_iov, n C.int) ([][]byte, error) {
 	if n < 0 || n > 1024 {
 		return nil, syscall.EINVAL
 	}
+	if size := int(n) * int(unsafe.Sizeof(*iov)); size > 0 &&
+		(iov == nil || mr.Readable(unsafe.Slice((*byte)(unsafe.Pointer(iov)), size)) < size) {
+		return nil, syscall.EFAULT
+	}
 	list := make([][]byte, 0, 4)
 	for _, v := range unsafe.Slice(iov, int(n)) {
 		if v.length == 0 {
@@ -100,7 +105,7 @@ func buffers(iov *C.struct_vrb_rs_iov, n C.int) ([][]byte, error) {
 		}
 		b, err := bytesAt(v.base, v.length)
 		if err != nil {
-			return nil, err
+			return nil, syscall.EFAULT
 		}
 		list = append(list, b)
 	}

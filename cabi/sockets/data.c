@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sendfile.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 #include "sockets.h"
 
@@ -21,6 +23,17 @@ static size_t length_of(const struct msghdr *m)
 // blocks reports whether a call may wait.
 static int blocks(int rs, int flags) { return !(flags & MSG_DONTWAIT) && !own(rs)->nonblock; }
 
+// put copies to memory of the program. EFAULT if it cannot be written to.
+static int put(void *to, const void *from, size_t n)
+{
+	struct iovec source = {(void *)from, n}, target = {to, n};
+	ssize_t got = n ? process_vm_writev(getpid(), &source, 1, &target, 1, 0) : 0;
+
+	if (got < 0 && errno != EFAULT)
+		memcpy(to, from, got = n); // the call is not allowed here
+	return got == (ssize_t)n ? 0 : fail(EFAULT);
+}
+
 // scatter receives a datagram into all buffers of a message: rrecvmsg uses one, and does not tell what is lost.
 static ssize_t scatter(int rs, struct msghdr *m, int flags)
 {
@@ -36,7 +49,8 @@ static ssize_t scatter(int rs, struct msghdr *m, int flags)
 		return -1;
 	for (size_t i = 0; i < m->msg_iovlen; i++, used += part) {
 		part = m->msg_iov[i].iov_len < n - used ? m->msg_iov[i].iov_len : n - used;
-		memcpy(m->msg_iov[i].iov_base, whole + used, part);
+		if (put(m->msg_iov[i].iov_base, whole + used, part))
+			return -1;
 	}
 	m->msg_namelen = all.msg_namelen;
 	m->msg_flags = used < (size_t)n ? MSG_TRUNC : 0;
@@ -115,6 +129,8 @@ ssize_t take(int rs, struct msghdr *m, int flags)
 	struct msghdr plain = *m;
 	int before = errno;
 
+	if (m->msg_iovlen && !m->msg_iov)
+		return fail(EFAULT);
 	plain.msg_control = NULL;
 	plain.msg_controllen = 0;
 	int all = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && own(rs)->type == SOCK_STREAM && blocks(rs, flags);
@@ -154,6 +170,8 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 
 	if (m->msg_controllen)
 		return fail(ENOTSUP);
+	if (m->msg_iovlen && !m->msg_iov)
+		return fail(EFAULT);
 	plain.msg_control = NULL;
 	if (!blocks(rs, flags)) {
 		ssize_t n = rsendmsg(rs, &plain, hard);

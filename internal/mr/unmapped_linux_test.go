@@ -49,6 +49,15 @@ func TestUnmapped(t *testing.T) {
 	if n, ok := Copy(mem[page-8:page], buf); n != 8 || !ok {
 		t.Errorf("copied %d bytes, %v, to memory that is mapped", n, ok)
 	}
+	for _, at := range [][3]int{{0, 700, 700}, {page - 600, 600, 700}, {page, 0, 700}, {100, page - 100, page}} {
+		b := mem[at[0]:][:at[2]]
+		if n := Readable(b); n != at[1] {
+			t.Errorf("%d bytes at %d: %d are readable, want %d", at[2], at[0], n, at[1])
+		}
+		if ok := TryCopy(b, make([]byte, at[2])); ok != (at[1] == at[2]) {
+			t.Errorf("%d bytes at %d: copied %v", at[2], at[0], ok)
+		}
+	}
 	// Other panics are not hidden.
 	defer func() {
 		if recover() == nil {

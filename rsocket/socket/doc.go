@@ -11,6 +11,6 @@
 // VERBENA_RSOCKET_CONFIG names.
 //
 // A Socket has the goroutines that package rsocket describes. Poll with ordinary descriptors sleeps in poll(2), which
-// takes a thread. The package imports internal/notify, internal/rs, rdmacm, rsocket/internal/sock and
+// takes a thread. The package imports internal/{mr,notify,rs}, rdmacm, rsocket/internal/sock and
 // golang.org/x/sys.
 package socket

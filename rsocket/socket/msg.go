@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
 )
 
@@ -23,6 +24,9 @@ func (s *Socket) SendMsg(m *Msg, flags Flags) (int, error) {
 	if s.dg != nil {
 		var b []byte
 		for _, v := range m.IOV {
+			if mr.Readable(v) < len(v) {
+				return 0, sock.Fail("rsendmsg", syscall.EFAULT, "a buffer is not mapped")
+			}
 			b = append(b, v...)
 		}
 		return s.SendTo(b, flags, m.Name)

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -188,6 +189,25 @@ static void not_files(int connection)
 	CHECK(!close(pipes[0]) && !close(pipes[1]) && !close(zero));
 }
 
+// Memory that the program does not have, or cannot write to. A call transfers what is before it, or nothing.
+static void bad_memory(int from, int to)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	char *mem = mmap(NULL, 3 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), got[4] = "";
+
+	CHECK(mem != MAP_FAILED && !munmap(mem + page, page));
+	CHECK(write(from, mem + page, 5) == -1 && errno == EFAULT && write(from, NULL, 5) == -1 && errno == EFAULT);
+	CHECK(write(from, mem + page, page) == -1 && errno == EFAULT && send(from, (char *)-1, 5, 0) == -1 && errno == EFAULT);
+	struct iovec out[2] = {{"abc", 3}, {mem + page, page}}, in[2] = {{mem, 2}, {got, 3}};
+	ssize_t n = writev(from, out, 2);
+	CHECK(n == 3 || (n == -1 && errno == EFAULT && write(from, "abc", 3) == 3));
+	CHECK(writev(from, NULL, 1) == -1 && errno == EFAULT && readv(to, NULL, 1) == -1 && errno == EFAULT);
+	CHECK(read(to, mem, 3) == -1 && errno == EFAULT && read(to, mem + page, 3) == -1 && errno == EFAULT);
+	CHECK(recv(to, mem, 3, MSG_PEEK) == -1 && errno == EFAULT && read(to, NULL, 3) == -1 && errno == EFAULT);
+	CHECK(readv(to, in, 2) == -1 && errno == EFAULT);
+	CHECK(recv(to, got, 3, MSG_WAITALL) == 3 && !strcmp(got, "abc") && !munmap(mem, page) && !munmap(mem + 2 * page, page));
+}
+
 // A datagram fills the buffers of a message one after the other. What does not fit is told.
 static void datagrams(void)
 {
@@ -204,6 +224,10 @@ static void datagrams(void)
 	CHECK(!m.msg_flags && m.msg_namelen == sizeof from && from.sin_family == AF_INET);
 	CHECK(send(b, "HELLO!", 6, 0) == 6 && recvmsg(a, &m, 0) == 5 && m.msg_flags == MSG_TRUNC && !strcmp(body, "LLO"));
 	CHECK(send(b, "again", 5, 0) == 5 && recv(a, body, 2, MSG_PEEK | MSG_TRUNC) == 5 && recv(a, body, 2, 0) == 2);
+	CHECK(send(b, NULL, 5, 0) == -1 && errno == EFAULT);
+	parts[2].iov_base = NULL;
+	CHECK(sendmsg(b, &(struct msghdr){.msg_iov = parts, .msg_iovlen = 3}, 0) == -1 && errno == EFAULT);
+	CHECK(send(b, "gone", 4, 0) == 4 && recvmsg(a, &m, 0) == -1 && errno == EFAULT);
 	CHECK(!send(b, "", 0, 0) && !recv(a, body, 2, 0) && option(a, SO_PROTOCOL) == IPPROTO_UDP);
 	CHECK(!close(a) && !close(b));
 }
@@ -226,6 +250,7 @@ int main(int count, char **words)
 	ended(l);
 	options(l, p[1]);
 	not_files(p[0]);
+	bad_memory(p[0], p[1]);
 	refused();
 	tries_again();
 	stopped();

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/rs"
 )
 
@@ -246,12 +247,16 @@ func (d *Datagram) RecvFrom(b []byte, flags RecvFlags, p WaitMode) (int, netip.A
 		}
 		if len(d.queue) > 0 {
 			m := d.queue[0]
-			n := copy(b, m.data)
+			n := min(len(b), len(m.data))
+			ok := mr.TryCopy(b, m.data)
 			if flags&Peek == 0 {
 				d.drop()
 			}
 			if len(d.queue) > 0 {
 				d.read.waiter.Wake() // for the next waiter
+			}
+			if !ok {
+				return 0, m.from, errBuffer
 			}
 			return n, m.from, nil
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/rdmacm"
@@ -374,7 +376,10 @@ func (dst *dest) send(d *Datagram, b []byte) (bool, error) {
 	mem, off := q.sendSlot(slot)
 	port := d.udp.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	head := rs.AppendHeader(mem[:0], netip.AddrPortFrom(q.local, port))
-	n := len(head) + copy(mem[len(head):], b)
+	n := len(head) + len(b)
+	if !mr.TryCopy(mem[len(head):], b) {
+		return true, errBuffer
+	}
 	err := q.qp.PostSend(verbs.SendWR{
 		WRID: wrSend | uint64(slot), Opcode: verbs.WRSend, SGList: []verbs.SGE{q.mr.SGE(off, n)},
 		AH: dst.ah, RemoteQPN: dst.qpn, RemoteQKey: rdmacm.UDPQKey,
@@ -395,6 +400,10 @@ func (dst *dest) answer(d *Datagram) { _ = dst.byUDP(d, rs.OpCtrl, nil) }
 // +checklocks:d.mu
 func (dst *dest) byUDP(d *Datagram, op rs.Op, b []byte) error {
 	msg := rs.AppendUDPHeader(make([]byte, 0, rs.DatagramMax), op, dst.q.qp.QPN(), dst.q.local)
-	_, err := d.udp.WriteToUDPAddrPort(append(msg, b...), dst.to)
+	head := len(msg)
+	if msg = slices.Grow(msg, len(b))[:head+len(b)]; !mr.TryCopy(msg[head:], b) {
+		return errBuffer
+	}
+	_, err := d.udp.WriteToUDPAddrPort(msg, dst.to)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -37,8 +38,11 @@ func (st *Stream) Recv(b []byte, flags RecvFlags, p WaitMode) (n int, err error)
 			skip = n
 		}
 		if !st.m.EOF() && st.m.Readable() > skip && n < len(b) {
-			got := st.take(b[n:], skip, flags&Peek != 0)
+			got, ok := st.take(b[n:], skip, flags&Peek != 0)
 			n += got
+			if !ok {
+				return n, errBuffer
+			}
 		}
 		switch {
 		case n == len(b), st.m.EOF() && st.m.Readable() <= skip, n > 0 && flags&WaitAll == 0:
@@ -92,11 +96,15 @@ func (st *Stream) connected(w *Waiter, p *WaitMode) error {
 	return nil
 }
 
-// take copies data after the first skip bytes. mu is held, but not during long copies.
+// errBuffer is the error of a call whose buffer the program cannot access so.
+var errBuffer = Fail("rsocket", syscall.EFAULT, "the buffer is not mapped, or cannot be written to")
+
+// take copies data after the first skip bytes, and reports whether it could write to b. mu is held, but not during long
+// copies.
 //
 // +checklocks:st.mu
-func (st *Stream) take(b []byte, skip int, peek bool) (n int) {
-	for n < len(b) {
+func (st *Stream) take(b []byte, skip int, peek bool) (n int, ok bool) {
+	for ok = true; n < len(b); {
 		s := st.m.Peek(skip, len(b)-n)
 		if s.Len <= 0 {
 			break
@@ -104,13 +112,16 @@ func (st *Stream) take(b []byte, skip int, peek bool) (n int) {
 		from := st.res.rbuf[s.Off : s.Off+s.Len]
 		if s.Len > unlockedCopy {
 			st.mu.Unlock()
-			copy(b[n:], from)
+			ok = mr.TryCopy(b[n:], from)
 			st.mu.Lock()
 			if st.m.ReadShut() { // the data was dropped meanwhile, and may have been overwritten
 				break
 			}
 		} else {
-			copy(b[n:], from)
+			ok = mr.TryCopy(b[n:], from)
+		}
+		if !ok {
+			break
 		}
 		n += s.Len
 		if peek {
@@ -122,7 +133,7 @@ func (st *Stream) take(b []byte, skip int, peek bool) (n int) {
 	if !peek && st.state == streamConnected {
 		st.postControls()
 	}
-	return n
+	return n, ok
 }
 
 // unlockedCopy is the number of bytes from which a copy runs without mu.
@@ -173,16 +184,20 @@ func (st *Stream) SendAll(iov [][]byte, p WaitMode) (n int, err error) {
 // +checklocks:st.mu
 func (st *Stream) put(b parts, p *WaitMode) (n int, err error) {
 	for {
+		ready := st.look(&b)
 		if err := st.writable(); err != nil {
 			return n, err
 		}
 		if b.left == 0 {
 			return n, nil
 		}
+		if ready == 0 {
+			return n, errBuffer
+		}
 		if p.expired() {
 			return n, os.ErrDeadlineExceeded
 		}
-		if d, ok := st.nextData(b.left); ok {
+		if d, ok := st.nextData(ready); ok {
 			st.postData(&d, verbs.WRRDMAWriteWithImm, &b)
 			n += d.N
 			continue
@@ -194,6 +209,21 @@ func (st *Stream) put(b parts, p *WaitMode) (n int, err error) {
 			return n, err
 		}
 	}
+}
+
+// look returns how many of the next bytes can be read, of those that a message may have. mu is held, but not while it
+// looks at many.
+//
+// +checklocks:st.mu
+func (st *Stream) look(b *parts) int {
+	most := max(len(st.res.sbuf), st.opts.Inline)
+	if b.left <= unlockedCopy {
+		return b.look(most)
+	}
+	st.mu.Unlock()
+	n := b.look(most)
+	st.mu.Lock()
+	return n
 }
 
 // writable returns the reason why nothing can be sent. mu is held.
@@ -231,27 +261,34 @@ func (st *Stream) nextData(n int) (rs.Data, bool) {
 func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b *parts) {
 	wr := verbs.SendWR{Opcode: op, ImmData: d.Word, RemoteAddr: d.Remote.Addr, RKey: d.Remote.Key,
 		WRID: wrData | uint64(d.Buffered())}
-	if d.Buffered() == 0 {
-		wr.Flags, wr.Inline = verbs.SendInline, b.take(d.N, &st.res.inline)
-		st.postMessage(&wr)
+	var ok bool
+	switch {
+	case d.Buffered() == 0:
+		wr.Flags = verbs.SendInline
+		wr.Inline, ok = b.take(d.N, &st.res.inline)
+	case d.N > unlockedCopy:
+		st.mu.Unlock()
+		ok = st.res.fill(d, b)
+		st.mu.Lock()
+	default:
+		ok = st.res.fill(d, b)
+	}
+	if !ok { // it could be read before: a thread of the program unmaps it
+		st.fail(errBuffer)
+		_ = st.id.Disconnect(background)
 		return
 	}
-	if d.N > unlockedCopy {
-		st.mu.Unlock()
-		st.res.fill(d, b)
-		st.mu.Lock()
-	} else {
-		st.res.fill(d, b)
+	if d.Buffered() > 0 {
+		wr.SGList = st.res.pieces(d)
 	}
-	wr.SGList = st.res.pieces(d)
 	st.postMessage(&wr)
 }
 
-// fill copies the bytes of d from b to the pieces of the send buffer that d names.
-func (r *resources) fill(d *rs.Data, b *parts) {
-	for _, s := range d.Buf {
-		b.copyTo(r.sbuf[s.Off : s.Off+s.Len])
-	}
+// fill copies the bytes of d from b to the pieces of the send buffer that d names, and reports whether it could read
+// them.
+func (r *resources) fill(d *rs.Data, b *parts) bool {
+	ok := b.copyTo(r.sbuf[d.Buf[0].Off:][:d.Buf[0].Len])
+	return b.copyTo(r.sbuf[d.Buf[1].Off:][:d.Buf[1].Len]) && ok
 }
 
 // copyBuffers are the buffers of CopyFrom and CopyTo.

@@ -133,15 +133,19 @@ func (st *Stream) IOWrite(b []byte, offset int64, p WaitMode) (n int, err error)
 // +checklocks:st.mu
 func (st *Stream) place(b parts, offset int64, p *WaitMode) (n int, err error) {
 	for b.left > 0 {
+		ready := st.look(&b)
 		if err := st.writable(); err != nil {
 			return n, err
+		}
+		if ready == 0 {
+			return n, errBuffer
 		}
 		if p.expired() {
 			return n, os.ErrDeadlineExceeded
 		}
 		st.postMaps()
 		if !st.m.MapsPending() {
-			d, found, ok := st.m.NextWrite(b.left, uint64(offset)+uint64(n), rs.MaxData, st.opts.Inline)
+			d, found, ok := st.m.NextWrite(ready, uint64(offset)+uint64(n), rs.MaxData, st.opts.Inline)
 			if !found {
 				return n, nil
 			}

@@ -1,6 +1,10 @@
 package sock
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/verbena-rdma/verbena/internal/mr"
+)
 
 // parts are the bytes of one call to send that are not sent yet: the rest of the buffer that is sent from, and the
 // buffers after it.
@@ -8,6 +12,10 @@ type parts struct {
 	b    []byte
 	rest [][]byte
 	left int // bytes of all of them
+	// looked is how many of the next bytes were found to be readable.
+	looked int
+	// end: the byte after these is not.
+	end bool
 }
 
 func partsOfOne(b []byte) parts { return parts{b: b, left: len(b)} }
@@ -20,6 +28,25 @@ func partsOf(iov [][]byte) parts {
 	return p
 }
 
+// look returns how many of the next bytes can be read, at most most: C programs pass memory that is not mapped.
+func (p *parts) look(most int) int {
+	most = min(most, p.left)
+	b, rest, skip := p.b, p.rest, p.looked
+	for p.looked < most && !p.end {
+		if skip >= len(b) {
+			skip -= len(b)
+			b, rest = rest[0], rest[1:]
+			continue
+		}
+		part := b[skip:min(len(b), skip+most-p.looked)]
+		n := mr.Readable(part)
+		p.looked += n
+		skip += n
+		p.end = n < len(part)
+	}
+	return min(most, p.looked)
+}
+
 // step makes b the next buffer that is not empty. left must not be 0.
 func (p *parts) step() {
 	for len(p.b) == 0 {
@@ -27,26 +54,19 @@ func (p *parts) step() {
 	}
 }
 
-// copyTo fills dst, for which enough bytes must be left.
-func (p *parts) copyTo(dst []byte) {
-	for len(dst) > 0 {
+// copyTo fills dst, for which enough bytes must be left. It reports whether it could read them.
+func (p *parts) copyTo(dst []byte) (ok bool) {
+	for ok = true; len(dst) > 0; {
 		p.step()
-		n := copy(dst, p.b)
-		dst, p.b, p.left = dst[n:], p.b[n:], p.left-n
+		n := min(len(dst), len(p.b))
+		ok = mr.TryCopy(dst[:n], p.b) && ok
+		dst, p.b, p.left, p.looked = dst[n:], p.b[n:], p.left-n, p.looked-n
 	}
+	return ok
 }
 
-// take returns the next n bytes. If they are in several buffers they are copied to spare, which grows as needed.
-func (p *parts) take(n int, spare *[]byte) []byte {
-	if n > 0 {
-		p.step()
-	}
-	if len(p.b) < n {
-		*spare = slices.Grow((*spare)[:0], n)[:n]
-		p.copyTo(*spare)
-		return *spare
-	}
-	b := p.b[:n:n]
-	p.b, p.left = p.b[n:], p.left-n
-	return b
+// take copies the next n bytes to spare, which grows as needed. It reports whether it could read them.
+func (p *parts) take(n int, spare *[]byte) (b []byte, ok bool) {
+	*spare = slices.Grow((*spare)[:0], n)[:n]
+	return *spare, p.copyTo(*spare)
 }

@@ -25,7 +25,7 @@ type resources struct {
 	word  [wordLen]byte
 	mrs   [4]*verbs.MR
 	sges  [2]verbs.SGE // of pieces
-	// inline has the bytes of an inline message of several buffers. The owner of writing uses it.
+	// inline has the bytes of an inline message. The owner of writing uses it.
 	inline []byte
 }
 
