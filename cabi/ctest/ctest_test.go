@@ -273,6 +273,19 @@ func TestSocketsAreLikeTCPAndUDP(t *testing.T) {
 	}
 }
 
+// In the fork mode it is so before the server has said anything.
+func TestConnectedSocketsAreWritable(t *testing.T) {
+	t.Setenv("RDMAV_FORK_SAFE", "1")
+	program := prepare(t, "sockets_tcp.c")
+	for _, before := range [][]string{{"env", "LD_PRELOAD="}, nil} {
+		cmd := program(before...)
+		cmd.Args = append(cmd.Args, "polls")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", before, err, out)
+		}
+	}
+}
+
 func TestSocketsLeaveLowDescriptorsToTheProgram(t *testing.T) { run(t, "sockets_low.c") }
 
 // Calls on the stack of a coroutine are not much slower than others.

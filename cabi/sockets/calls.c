@@ -49,6 +49,7 @@ int adopt(int rs, int domain, int type)
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
 	atomic_store(&s->receive_ms, 0);
 	atomic_store(&s->send_ms, 0);
+	atomic_store(&s->progress, UNCONNECTED);
 	atomic_store(&s->watcher, NULL);
 	atomic_store(&s->rs, rs + 1);
 	rfcntl(rs, F_SETFL, O_NONBLOCK);
@@ -192,6 +193,7 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 	}
 	if (adopt(new, own(rs)->domain, SOCK_STREAM | flags) < 0)
 		return -1;
+	atomic_store(&own(new)->progress, CONNECTED);
 	atomic_store(&own(new)->receive_ms, own(rs)->receive_ms);
 	atomic_store(&own(new)->send_ms, own(rs)->send_ms);
 	return new;
@@ -213,8 +215,36 @@ static int connection(int rs, int before)
 		return errno == EAGAIN ? fail(EINPROGRESS) : -1;
 	if (rgetsockopt(rs, SOL_SOCKET, SO_ERROR, &e, &n))
 		return -1;
+	struct sockaddr_storage peer;
+	n = sizeof peer;
+	int made = !e && !rgetpeername(rs, (struct sockaddr *)&peer, &n);
+	atomic_store(&own(rs)->progress, made ? CONNECTED : UNCONNECTED);
+	if (!made)
+		return fail(e ? e : ECONNABORTED); // the program has read the error of the attempt
 	errno = before;
-	return e ? fail(e) : 0;
+	return 0;
+}
+
+// begun is connect of a stream that an earlier call has connected, or begun to. 1: there was none.
+static int begun(int rs, int before)
+{
+	struct pollfd p = {.fd = rs, .events = POLLOUT};
+
+	switch (atomic_load(&own(rs)->progress)) {
+	case CONNECTED:
+		return fail(EISCONN);
+	case CONNECTING:
+		return own(rs)->nonblock && !rpoll(&p, 1, 0) ? fail(EALREADY) : connection(rs, before);
+	}
+	return 1;
+}
+
+static int listens(int rs)
+{
+	int state = 0;
+	socklen_t n = sizeof state;
+
+	return !rgetsockopt(rs, IPPROTO_TCP, TCP_INFO, &state, &n) && state == TCP_LISTEN;
 }
 
 // attempt is rconnect, but another attempt may follow one that has failed.
@@ -237,13 +267,20 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 	if (rs < 0) {
 		result = NEXT(connect)(fd, a, n);
 		if (!result || errno == EINPROGRESS || errno == EINTR)
-			link_connects(fd, !result);
+			link_connects(fd);
 		return result;
 	}
 	GUARD(1);
+	if ((result = begun(rs, before)) != 1)
+		return result;
 	result = attempt(rs, a, n);
+	if (result && errno == EINVAL && listens(rs))
+		return fail(EISCONN);
+	if (!result && own(rs)->type == SOCK_STREAM)
+		atomic_store(&own(rs)->progress, CONNECTED);
 	if (!result || errno != EINPROGRESS)
 		return result;
+	atomic_store(&own(rs)->progress, CONNECTING);
 	if (!own(rs)->nonblock)
 		return connection(rs, before);
 	used_up(rs, POLLOUT);
@@ -315,9 +352,6 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 // fixed returns an option that rsockets do not have, of which this library knows the value; -1 for others.
 static int fixed(int rs, int level, int name)
 {
-	int state = 0;
-	socklen_t n = sizeof state;
-
 	if (level != SOL_SOCKET)
 		return -1;
 	switch (name) {
@@ -330,7 +364,7 @@ static int fixed(int rs, int level, int name)
 	case SO_BROADCAST:
 		return 0;
 	case SO_ACCEPTCONN:
-		return !rgetsockopt(rs, IPPROTO_TCP, TCP_INFO, &state, &n) && state == TCP_LISTEN;
+		return listens(rs);
 	}
 	return -1;
 }

@@ -172,6 +172,8 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 		return fail(ENOTSUP);
 	if (m->msg_iovlen && !m->msg_iov)
 		return fail(EFAULT);
+	if (own(rs)->type == SOCK_STREAM) // as in the kernel
+		plain.msg_namelen = 0;
 	plain.msg_control = NULL;
 	if (!blocks(rs, flags)) {
 		ssize_t n = rsendmsg(rs, &plain, hard);

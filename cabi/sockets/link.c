@@ -256,7 +256,7 @@ static void start(struct link *l, int fd)
 	drop(l);
 }
 
-void link_connects(int fd, int already)
+void link_connects(int fd)
 {
 	struct slot *s = slot_of(fd);
 	int e = errno;
@@ -268,7 +268,7 @@ void link_connects(int fd, int already)
 	struct link *l = atomic_load(&s->link);
 	if (l && l->state == FRESH) {
 		l->active = 1;
-		l->announced = already;
+		l->announced = 0;
 		start(l, fd);
 	}
 	pthread_mutex_unlock(&mu);
@@ -327,6 +327,7 @@ static int resolve(struct slot *s, struct link *l, int fd)
 	if (rs >= 0 && !l->used) {
 		copy_options(rs, fd);
 		own(rs)->names = l->names;
+		atomic_store(&own(rs)->progress, CONNECTED);
 		l->names = NULL;
 		NEXT(shutdown)(fd, SHUT_RDWR); // the parent may have the TCP socket too
 	}

@@ -30,6 +30,9 @@ struct names {
 	socklen_t local_length, peer_length;
 };
 
+// What connect has done to a stream. As in the kernel, the call after an attempt that goes on has its result.
+enum { UNCONNECTED, CONNECTING, CONNECTED };
+
 struct slot {
 	atomic_int rs;              // number of the rsocket + 1; 0: the descriptor is none
 	_Atomic(struct link *) link; // the descriptor is a TCP socket that may become an rsocket
@@ -42,6 +45,7 @@ struct slot {
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
 	atomic_int domain;              // AF_INET or AF_INET6, of which the names of the socket are
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none
+	atomic_int progress;            // of connect
 	struct names *names;         // NULL: those of the rsocket
 	// Edges for epoll: each changes when the program has used up what it was told of.
 	atomic_uint in_edge, out_edge;
@@ -93,9 +97,9 @@ RS_HIDDEN int links(void);
 // link_new makes a new TCP socket one that may become an rsocket. -1 with errno set closes it.
 RS_HIDDEN int link_new(int fd);
 
-// link_listens tells that a TCP socket listens, link_connects that it connects, or has connected already.
+// link_listens tells that a TCP socket listens, link_connects that it connects or has connected.
 RS_HIDDEN void link_listens(int fd);
-RS_HIDDEN void link_connects(int fd, int already);
+RS_HIDDEN void link_connects(int fd);
 
 // link_listens_at reports whether a descriptor is a TCP socket that listens.
 RS_HIDDEN int link_listens_at(int fd);

@@ -11,6 +11,7 @@
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 
 #define FAILED 1
 #include "check.h"
@@ -133,6 +134,30 @@ static void tries_again(void)
 	CHECK(!close(c) && !close(s) && !close(l));
 }
 
+static int connects(int fd) { return connect(fd, (struct sockaddr *)&here, sizeof here) ? errno : 0; }
+
+// A second call of connect has the result of the first one, once.
+static void connects_twice(void)
+{
+	struct sockaddr_in other = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int l = listener(), c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), p[2];
+
+	CHECK(connects(l) == EISCONN);
+	CHECK(connects(c) == EINPROGRESS && events(c, POLLOUT) == POLLOUT && !option(c, SO_ERROR));
+	CHECK(!connects(c) && connects(c) == EISCONN && !close(c));
+	CHECK((c = accept(l, NULL, NULL)) >= 0 && connects(c) == EISCONN && !close(c));
+	connected(l, p);
+	CHECK(connects(p[0]) == EISCONN && connects(p[1]) == EISCONN);
+	CHECK(sendto(p[0], "x", 1, 0, (struct sockaddr *)&other, sizeof other) == 1 && read(p[1], &(char){0}, 1) == 1);
+	CHECK(!close(p[1]) && !read(p[0], &(char){0}, 1) && connects(p[0]) == EISCONN && !close(p[0]) && !close(l));
+	for (int read_it = 0; read_it < 2; read_it++) {
+		c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		CHECK(connects(c) == EINPROGRESS && events(c, POLLOUT) & POLLERR);
+		CHECK(!read_it || option(c, SO_ERROR) == ECONNREFUSED);
+		CHECK(connects(c) == (read_it ? ECONNABORTED : ECONNREFUSED) && connects(c) == EINPROGRESS && !close(c));
+	}
+}
+
 static void *stops(void *arg)
 {
 	usleep(50000); // the other thread waits, mostly; the test passes if it does not
@@ -194,16 +219,17 @@ static void bad_memory(int from, int to)
 {
 	long page = sysconf(_SC_PAGESIZE);
 	char *mem = mmap(NULL, 3 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), got[4] = "";
+	char *volatile none = NULL; // the compiler knows that NULL is wrong
 
 	CHECK(mem != MAP_FAILED && !munmap(mem + page, page));
-	CHECK(write(from, mem + page, 5) == -1 && errno == EFAULT && write(from, NULL, 5) == -1 && errno == EFAULT);
+	CHECK(write(from, mem + page, 5) == -1 && errno == EFAULT && write(from, none, 5) == -1 && errno == EFAULT);
 	CHECK(write(from, mem + page, page) == -1 && errno == EFAULT && send(from, (char *)-1, 5, 0) == -1 && errno == EFAULT);
 	struct iovec out[2] = {{"abc", 3}, {mem + page, page}}, in[2] = {{mem, 2}, {got, 3}};
 	ssize_t n = writev(from, out, 2);
 	CHECK(n == 3 || (n == -1 && errno == EFAULT && write(from, "abc", 3) == 3));
-	CHECK(writev(from, NULL, 1) == -1 && errno == EFAULT && readv(to, NULL, 1) == -1 && errno == EFAULT);
+	CHECK(writev(from, (struct iovec *)none, 1) == -1 && errno == EFAULT && readv(to, (struct iovec *)none, 1) == -1 && errno == EFAULT);
 	CHECK(read(to, mem, 3) == -1 && errno == EFAULT && read(to, mem + page, 3) == -1 && errno == EFAULT);
-	CHECK(recv(to, mem, 3, MSG_PEEK) == -1 && errno == EFAULT && read(to, NULL, 3) == -1 && errno == EFAULT);
+	CHECK(recv(to, mem, 3, MSG_PEEK) == -1 && errno == EFAULT && read(to, none, 3) == -1 && errno == EFAULT);
 	CHECK(readv(to, in, 2) == -1 && errno == EFAULT);
 	CHECK(recv(to, got, 3, MSG_WAITALL) == 3 && !strcmp(got, "abc") && !munmap(mem, page) && !munmap(mem + 2 * page, page));
 }
@@ -232,13 +258,24 @@ static void datagrams(void)
 	CHECK(!close(a) && !close(b));
 }
 
+// A socket is writable once it is connected, as often as the program asks.
+static void polls(void)
+{
+	int l = listener(), p[2];
+
+	connected(l, p);
+	for (int i = 0; i < 3; i++)
+		CHECK(events(p[0], POLLOUT | POLLWRNORM) == (POLLOUT | POLLWRNORM));
+	CHECK(!close(p[0]) && !close(p[1]) && !close(l));
+}
+
 int main(int count, char **words)
 {
 	int l, p[2];
 
 	alarm(5 * LIMIT_S);
 	if (count > 1) {
-		datagrams();
+		(strcmp(words[1], "polls") ? datagrams : polls)();
 		return 0;
 	}
 	l = listener();
@@ -253,6 +290,7 @@ int main(int count, char **words)
 	bad_memory(p[0], p[1]);
 	refused();
 	tries_again();
+	connects_twice();
 	stopped();
 	foreign_address();
 	return 0;
