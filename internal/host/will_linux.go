@@ -254,6 +254,7 @@ func (w *wills) newPlace(n int, to Will) *Place {
 		return nil
 	default:
 		r.next++
+		word(p.bytes(), 0).Store(0) // an earlier owner of the region has left its last will
 	}
 	return p
 }

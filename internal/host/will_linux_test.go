@@ -250,3 +250,32 @@ func TestClosingLeavesWillsOfOthers(t *testing.T) {
 	}
 	second.close()
 }
+
+// TestPlacesForgetEarlierOwners checks that a reserved place that was never set holds nothing, although an earlier
+// owner of the region has left its last wills there.
+func TestPlacesForgetEarlierOwners(t *testing.T) {
+	fd := memory(t, 1)[0]
+	defer unix.Close(fd)
+	var all [2]*wills
+	for i := range all {
+		w, err := openWills(fd, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.close()
+		all[i] = w
+	}
+	before, after := all[0], all[1]
+	for _, mad := range []string{"old 0", "old 1"} {
+		before.newPlace(0, Will{To: peerAddr}).Set([]byte(mad))
+	}
+	if n := len(before.collect(0, places)); n != 2 {
+		t.Fatalf("%d last wills of the first owner, want 2", n)
+	}
+	after.newPlace(0, Will{To: peerAddr}) // of a connection that has no last will yet
+	after.newPlace(0, Will{To: peerAddr}).Set([]byte("new"))
+	left := after.collect(0, places)
+	if len(left) != 1 || string(left[0].MAD) != "new" {
+		t.Errorf("last wills of the second owner: %v, want one", left)
+	}
+}
