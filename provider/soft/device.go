@@ -10,6 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/link/fault"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/raw"
@@ -140,14 +141,17 @@ func (d *device) openLink() (link.Link, error) {
 	open := d.cfg.links.Open
 	if open == nil {
 		open = func(addrs []netip.Addr, ports int) (link.Link, error) {
-			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost,
-				Screen: cm.NewForeign})
+			faults, err := faultsAsked()
 			if err != nil {
 				return nil, err
 			}
-			l, faulty, err := withFaults(l)
-			if faulty || err != nil {
-				return l, err // with faults, no packet goes through shared memory
+			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost,
+				Screen: cm.NewForeign})
+			switch {
+			case err != nil:
+				return nil, err
+			case faults != nil:
+				return fault.Wrap(l, *faults), nil // no packet goes through shared memory
 			}
 			return withShm(l, addrs), nil
 		}

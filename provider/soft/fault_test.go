@@ -2,12 +2,15 @@ package soft
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link/fault"
 	"github.com/verbena-rdma/verbena/internal/loopback"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -32,6 +35,28 @@ func TestFaultsVariable(t *testing.T) {
 			t.Errorf("%q: %v, want EINVAL", bad, err)
 		}
 	}
+}
+
+// TestBadFaultsKeepNoLink: a device that does not open for a wrong value of VERBENA_FAULT closes the link that it had
+// opened, so that another device can have its address.
+func TestBadFaultsKeepNoLink(t *testing.T) {
+	address := loopback.Addr(7)
+	t.Setenv("VERBENA_DEVICES", "vrb_misnamed="+address)
+	t.Setenv(envFault, "lost=0.1")
+	vctx := made(verbs.Open("vrb_misnamed"))(t)
+	pd, cq := made(vctx.AllocPD())(t), made(vctx.CreateCQ(1, nil))(t)
+	_, err := pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq})
+	if !errors.Is(err, verbs.EINVAL) {
+		t.Fatalf("%v, want EINVAL", err)
+	}
+	if err := errors.Join(cq.Close(), pd.Close(), vctx.Close()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), wire.Port)))
+	if err != nil {
+		t.Fatalf("the port is not free: %v", err)
+	}
+	c.Close()
 }
 
 // TestDeviceUnderFaults: a device with VERBENA_FAULT delivers all data, by retransmissions.

@@ -94,17 +94,17 @@ func (b *binding) unset() {
 // envFault is the environment variable that defines faults.
 const envFault = "VERBENA_FAULT"
 
-// withFaults returns the link with the faults that VERBENA_FAULT defines. faulty reports whether it is set.
-func withFaults(l link.Link) (_ link.Link, faulty bool, err error) {
+// faultsAsked returns the faults that VERBENA_FAULT defines, nil if it is not set.
+func faultsAsked() (*fault.Config, error) {
 	text := os.Getenv(envFault)
 	if text == "" {
-		return l, false, nil
+		return nil, nil
 	}
 	cfg, err := parseFaults(text)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return fault.Wrap(l, cfg), true, nil
+	return &cfg, nil
 }
 
 // parseFaults reads a list such as loss=0.01,delay=2ms,seed=7.
