@@ -110,6 +110,9 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 	if len(d.contexts) == 0 {
 		d.down = false
 		d.violations = make([]violations, len(d.ports))
+		if !d.virtual {
+			monitored.add(d) // before the first look: a change after it is looked at when Open has returned
+		}
 		for i := range d.ports {
 			d.ports[i].Store(d.look(uint8(i+1), nil))
 		}
@@ -122,7 +125,6 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 		d.streams.ResetCounters()
 		d.frames = raw.NewDevice(raw.Config{Regions: d.regions, Memory: &d.inline, Now: d.clock(), Manual: d.cfg.Manual})
 		if !d.virtual {
-			monitored.add(d)
 			controlled.add(d)
 		}
 	}
@@ -134,29 +136,33 @@ func (d *device) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error)
 
 // openLink opens the link for the engine's first QP.
 func (d *device) openLink() (link.Link, error) {
-	p, all := d.at(1), d.allAddrs()
-	if len(all) == 0 {
-		return nil, fail(eaddrnotavail, "interface %s: no address", p.iface)
-	}
 	open := d.cfg.links.Open
 	if open == nil {
-		open = func(addrs []netip.Addr, ports int) (link.Link, error) {
-			faults, err := faultsAsked()
-			if err != nil {
-				return nil, err
-			}
-			l, err := udp.Open(udp.Config{Interface: p.iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost,
-				Screen: cm.NewForeign})
-			switch {
-			case err != nil:
-				return nil, err
-			case faults != nil:
-				return fault.Wrap(l, *faults), nil // no packet goes through shared memory
-			}
-			return withShm(l, addrs), nil
-		}
+		open = d.openSockets
 	}
-	return d.bound.open(all, func(addrs []netip.Addr) (link.Link, error) { return open(addrs, d.cfg.shards()) })
+	return d.bound.open(d.allAddrs, func(addrs []netip.Addr) (link.Link, error) {
+		if len(addrs) == 0 {
+			return nil, fail(eaddrnotavail, "interface %s: no address", d.at(1).iface)
+		}
+		return open(addrs, d.cfg.shards())
+	})
+}
+
+// openSockets opens the link of a device of this machine.
+func (d *device) openSockets(addrs []netip.Addr, ports int) (link.Link, error) {
+	faults, err := faultsAsked()
+	if err != nil {
+		return nil, err
+	}
+	l, err := udp.Open(udp.Config{Interface: d.at(1).iface, Addrs: addrs, Ports: ports, Shared: true, Lost: d.lost,
+		Screen: cm.NewForeign})
+	switch {
+	case err != nil:
+		return nil, err
+	case faults != nil:
+		return fault.Wrap(l, *faults), nil // no packet goes through shared memory
+	}
+	return withShm(l, addrs), nil
 }
 
 // close closes a context, and with the last one the engine.

@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -147,6 +149,73 @@ func openQP(t *testing.T, ctx verbs.DriverContext) *verbs.QP {
 	qp := made(pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: cq, RecvCQ: cq}))(t)
 	t.Cleanup(func() { _ = errors.Join(qp.Close(), cq.Close(), pd.Close(), vctx.Close()) })
 	return qp
+}
+
+// TestChangeDuringOpen: a device notices a change of its interface that comes right after its first look at it.
+func TestChangeDuringOpen(t *testing.T) {
+	before := ifaceState{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")}
+	after := before
+	after.addrs = addrs("192.0.2.2")
+	d := newDevice(spec{name: "vrb_x", iface: "x0"})
+	var looks atomic.Int32
+	noticed := make(chan struct{})
+	d.ifaceState = func(*spec) ifaceState {
+		if looks.Add(1) > 1 {
+			return after
+		}
+		go func() {
+			monitored.changed()
+			close(noticed)
+		}()
+		select {
+		case <-noticed: // the device is not among those that follow their interfaces
+		case <-time.After(50 * time.Millisecond):
+		}
+		return before
+	}
+	ctx, err := d.Open(&portEvents{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	<-noticed
+	if got := d.at(1).addrs; !slices.Equal(got, after.addrs) {
+		t.Errorf("addresses %v, want %v", got, after.addrs)
+	}
+}
+
+// TestChangeBeforeTheLinkOpens: the link is opened at the addresses that the interface has by then.
+func TestChangeBeforeTheLinkOpens(t *testing.T) {
+	var now atomic.Pointer[ifaceState]
+	now.Store(&ifaceState{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.1")})
+	d := newDevice(spec{name: "vrb_x", iface: "x0"})
+	d.ifaceState = func(*spec) ifaceState { return *now.Load() }
+	var opened []netip.Addr
+	d.cfg.links.Open = func(a []netip.Addr, ports int) (link.Link, error) {
+		opened = a
+		return mem.NewFabric(mem.Config{}).Open(a, ports)
+	}
+	ctx, err := d.Open(&portEvents{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ctx.Close()
+	d.bound.mu.Lock() // as a change of addresses that has found no link yet
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		openQP(t, ctx)
+	}()
+	time.Sleep(50 * time.Millisecond) // the other goroutine waits for the lock
+	now.Store(&ifaceState{iface: "x0", up: true, mtu: 1500, addrs: addrs("192.0.2.2")})
+	d.mu.Lock()
+	d.ports[0].Store(d.look(1, d.at(1)))
+	d.mu.Unlock()
+	d.bound.mu.Unlock()
+	<-done
+	if want := addrs("192.0.2.2"); !slices.Equal(opened, want) {
+		t.Errorf("opened at %v, want %v", opened, want)
+	}
 }
 
 // TestV_AE_10_V_AE_25_InterfaceRemoved: all contexts receive the fatal event when the device's interface is removed,

@@ -29,11 +29,12 @@ type binding struct {
 	addrs []netip.Addr
 }
 
-// open opens a link at addrs, or at some of them if the others are not available. It returns EADDRNOTAVAIL if none is
-// available, and every other error.
-func (b *binding) open(addrs []netip.Addr, open func([]netip.Addr) (link.Link, error)) (link.Link, error) {
+// open opens a link at the addresses that now returns, or at some of them if the others are not available. It returns
+// EADDRNOTAVAIL if none is available, and every other error. now is called with mu held: a later change finds the link.
+func (b *binding) open(now func() []netip.Addr, open func([]netip.Addr) (link.Link, error)) (link.Link, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	addrs := now()
 	l, err := open(addrs)
 	bound := addrs
 	for i := 0; err != nil && errnoOf(err) == eaddrnotavail && len(addrs) > 1 && i < len(addrs); i++ {

@@ -61,7 +61,7 @@ func TestBindingNeedsOneAddress(t *testing.T) {
 		{"", eaddrnotavail, 4, 0}, {"10.0.0.1", verbs.ENOMEM, 1, 0},
 	} {
 		b, tries := &binding{}, 0
-		_, err := b.open(all[:len(all)-c.fewer], func(list []netip.Addr) (link.Link, error) {
+		_, err := b.open(func() []netip.Addr { return all[:len(all)-c.fewer] }, func(list []netip.Addr) (link.Link, error) {
 			tries++
 			if len(list) == 1 && list[0].String() == c.bound {
 				return unbindable{}, nil
@@ -77,7 +77,7 @@ func TestBindingNeedsOneAddress(t *testing.T) {
 		}
 	}
 	tries := 0
-	if _, err := new(binding).open(all[:1], func([]netip.Addr) (link.Link, error) {
+	if _, err := new(binding).open(func() []netip.Addr { return all[:1] }, func([]netip.Addr) (link.Link, error) {
 		tries++
 		return nil, eaddrnotavail
 	}); !errors.Is(err, eaddrnotavail) || tries != 1 {
