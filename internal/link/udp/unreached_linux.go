@@ -46,8 +46,9 @@ func (l *Link) reportErrors(o *options, a netip.Addr) {
 // reported reads the error queue of the sender's socket after errno. It reports whether an ICMP message was the cause,
 // so that the call is to be repeated.
 func (p *port) reported(errno unix.Errno) (again bool) {
-	switch errno {
-	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, unix.EMSGSIZE:
+	switch errno { // of the messages that Linux translates
+	case unix.ECONNREFUSED, unix.EHOSTUNREACH, unix.ENETUNREACH, unix.EACCES, unix.EMSGSIZE, unix.ENOPROTOOPT,
+		unix.EOPNOTSUPP, unix.EHOSTDOWN, unix.ENONET, unix.EPROTO:
 	default:
 		return false
 	}

@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 	"time"
@@ -113,4 +114,56 @@ func TestOldNoticesDoNotCount(t *testing.T) {
 			t.Fatalf("%d addresses after %d messages, want 1 to %d", n, i+1, maxNotices)
 		}
 	}
+}
+
+// TestEveryMessageIsNoFailure checks that an ICMP message, whatever its errno, does not drop the next packet of the
+// socket, which may be for another address.
+func TestEveryMessageIsNoFailure(t *testing.T) {
+	l := openReporting(t, lo4)
+	p := l.ports[0]
+	icmp, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unix.Close(icmp)
+	const unreachable, badParameter = 3, 12 // code 4 of the first would change the host's path MTU
+	for _, m := range []struct{ kind, code byte }{
+		{unreachable, 0}, {unreachable, 1}, {unreachable, 2}, {unreachable, 3}, {unreachable, 5}, {unreachable, 6},
+		{unreachable, 7}, {unreachable, 8}, {unreachable, 9}, {unreachable, 13}, {badParameter, 0},
+	} {
+		about := icmpAbout(m.kind, m.code, lo4, p.tx[0].port, lo4b, l.cfg.Port)
+		if err := unix.Sendto(icmp, about, 0, &unix.SockaddrInet4{Addr: lo4.As4()}); err != nil {
+			t.Fatal(err)
+		}
+		self := &link.Path{Src: lo4, Dst: lo4, Refused: new(link.Refusal)}
+		sendAlong(l, self)
+		if *self.Refused != (link.Refusal{}) {
+			t.Errorf("ICMP type %d, code %d: a packet to another address: %+v", m.kind, m.code, *self.Refused)
+		}
+	}
+	if n := p.Counters().TxDropped; n != 0 {
+		t.Errorf("%d packets dropped", n)
+	}
+}
+
+// icmpAbout returns an ICMP message about a datagram.
+func icmpAbout(kind, code byte, src netip.Addr, srcPort uint16, dst netip.Addr, dstPort uint16) []byte {
+	m := make([]byte, 8+20+8)
+	m[0], m[1] = kind, code
+	ip := m[8:]
+	ip[0], ip[3], ip[8], ip[9] = 0x45, 20+8, 64, unix.IPPROTO_UDP
+	copy(ip[12:], src.AsSlice())
+	copy(ip[16:], dst.AsSlice())
+	binary.BigEndian.PutUint16(ip[20:], srcPort)
+	binary.BigEndian.PutUint16(ip[22:], dstPort)
+	binary.BigEndian.PutUint16(ip[24:], 8)
+	sum := uint32(0)
+	for i := 0; i < len(m); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(m[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	binary.BigEndian.PutUint16(m[2:], ^uint16(sum))
+	return m
 }
