@@ -28,7 +28,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// link creates a link to this program with the name of a tool.
+// link creates a link to this program with the name of a tool: on Windows a copy, since not every user may make
+// symbolic links, and Wine starts none.
 func link(t *testing.T, name string) string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -38,9 +39,17 @@ func link(t *testing.T, name string) string {
 	path := filepath.Join(t.TempDir(), name)
 	if runtime.GOOS == "windows" {
 		path += ".exe"
+		program, err := os.ReadFile(exe)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, program, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
 	}
 	if err := os.Symlink(exe, path); err != nil {
-		t.Skipf("no symbolic links here: %v", err)
+		t.Fatal(err)
 	}
 	return path
 }
@@ -157,6 +166,9 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	made, err := os.ReadDir(dir)
+	if os.Getenv("VERBENA_EMULATED") == "windows" && len(made) == 0 {
+		t.Skip("Wine 8 does not list symbolic links")
+	}
 	if err != nil || len(made) != len(tools) {
 		t.Errorf("%v, %v", made, err)
 	}

@@ -4,6 +4,6 @@ package serve
 
 import "github.com/verbena-rdma/verbena/internal/tools/tool"
 
-func run(env *tool.Env, _ []string) int {
+func (*options) serve(env *tool.Env, _ *tool.Flags) int {
 	return env.Failf("processes can share a device on Linux only: operation not supported")
 }

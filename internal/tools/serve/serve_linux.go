@@ -24,35 +24,24 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-func run(env *tool.Env, args []string) int {
-	f := tool.NewFlags(env, "[options]")
-	only := f.StringSliceP("ib-dev", "d", nil, "share these devices (default: all)")
-	group := f.StringP("group", "g", "", "let this group of users attach (default: your group)")
-	mode := f.StringP("mode", "m", "0770", "users that may attach, as permissions of a folder: owner, group, others")
-	name := f.StringP("user", "u", "",
-		"become this user when all sockets are open (default for root: verbena if it exists, else nobody)")
-	if status, ok := f.Parse(args); !ok {
-		return status
-	}
-	if f.NArg() > 0 {
-		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args()))
-	}
-	perm, err := strconv.ParseUint(*mode, 8, 9)
+// serve shares the devices until a signal comes.
+func (o *options) serve(env *tool.Env, f *tool.Flags) int {
+	perm, err := strconv.ParseUint(o.mode, 8, 9)
 	if err != nil {
-		return f.Misused(fmt.Sprintf("mode %q: must be three octal digits", *mode))
+		return f.Misused(fmt.Sprintf("mode %q: must be three octal digits", o.mode))
 	}
-	gid, err := groupID(*group)
+	gid, err := groupID(o.group)
 	if err != nil {
 		return env.Failf("%v", err)
 	}
-	devices, err := choose(*only)
+	devices, err := choose(o.devices)
 	if err != nil {
 		return env.Failf("%v", err)
 	}
 	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	s := &server{env: env, with: host.Sharing{Mode: fs.FileMode(perm), GID: gid, UID: -1}}
-	if s.as, err = accountOf(*name); err != nil {
+	if s.as, err = accountOf(o.user); err != nil {
 		return env.Failf("%v", err)
 	}
 	if s.as != nil {
