@@ -35,10 +35,8 @@ func (q *QP) View() View {
 //
 // +checklocks:q.mu
 func (q *QP) countStream(c *Counters) {
-	if q.trace.sent > 0 { // each direction begins at 1
-		c.TxBytes += q.trace.sent - 1
-		c.RxBytes += q.trace.got - 1
-	}
+	c.TxBytes += q.trace.sent - 1 // each direction begins at 1
+	c.RxBytes += q.trace.got - 1
 	if d := q.near.Duplex; d != nil {
 		c.TxPackets += d.Sent
 		c.RxPackets += d.Received
