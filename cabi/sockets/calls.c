@@ -47,8 +47,7 @@ int adopt(int rs, int domain, int type)
 	atomic_store(&s->domain, domain);
 	atomic_store(&s->type, type & ~(SOCK_NONBLOCK | SOCK_CLOEXEC));
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
-	atomic_store(&s->receive_ms, 0);
-	atomic_store(&s->send_ms, 0);
+	options_begin(rs, -1);
 	atomic_store(&s->progress, UNCONNECTED);
 	atomic_store(&s->watcher, NULL);
 	atomic_store(&s->rs, rs + 1);
@@ -194,8 +193,7 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 	if (adopt(new, own(rs)->domain, SOCK_STREAM | flags) < 0)
 		return -1;
 	atomic_store(&own(new)->progress, CONNECTED);
-	atomic_store(&own(new)->receive_ms, own(rs)->receive_ms);
-	atomic_store(&own(new)->send_ms, own(rs)->send_ms);
+	options_begin(new, rs);
 	return new;
 }
 
@@ -239,7 +237,7 @@ static int begun(int rs, int before)
 	return 1;
 }
 
-static int listens(int rs)
+int listens(int rs)
 {
 	int state = 0;
 	socklen_t n = sizeof state;
@@ -285,112 +283,6 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 		return connection(rs, before);
 	used_up(rs, POLLOUT);
 	return -1;
-}
-
-int milliseconds(const void *value, socklen_t n)
-{
-	struct timeval t;
-
-	if (n < sizeof t)
-		return -1;
-	memcpy(&t, value, sizeof t);
-	if (t.tv_sec < 0 || t.tv_usec < 0 || t.tv_usec > 999999)
-		return -1;
-	return t.tv_sec > 1000000 ? 0 : (int)(t.tv_sec * 1000 + (t.tv_usec + 999) / 1000);
-}
-
-static atomic_int *timeout_of(int rs, int level, int name)
-{
-	if (level != SOL_SOCKET)
-		return NULL;
-	return name == SO_RCVTIMEO ? &own(rs)->receive_ms : name == SO_SNDTIMEO ? &own(rs)->send_ms : NULL;
-}
-
-// harmless reports whether a program loses nothing if an option has no effect: it tunes TCP.
-static int harmless(int level, int name)
-{
-	switch (level) {
-	case SOL_SOCKET:
-		return name == SO_REUSEPORT || name == SO_PRIORITY || name == SO_RCVLOWAT || name == SO_INCOMING_CPU ||
-		       name == SO_TIMESTAMP || name == SO_BUSY_POLL;
-	case IPPROTO_TCP:
-		return name == TCP_CORK || name == TCP_QUICKACK || name == TCP_DEFER_ACCEPT || name == TCP_FASTOPEN ||
-		       name == TCP_KEEPIDLE || name == TCP_KEEPINTVL || name == TCP_KEEPCNT || name == TCP_USER_TIMEOUT ||
-		       name == TCP_CONGESTION || name == TCP_MAXSEG || name == TCP_LINGER2 || name == TCP_SYNCNT ||
-		       name == TCP_WINDOW_CLAMP || name == TCP_FASTOPEN_CONNECT || name == TCP_NOTSENT_LOWAT;
-	case IPPROTO_IP:
-		return name == IP_MTU_DISCOVER || name == IP_RECVERR || name == IP_TTL || name == IP_BIND_ADDRESS_NO_PORT;
-	case IPPROTO_IPV6:
-		return name == IPV6_MTU_DISCOVER || name == IPV6_RECVERR || name == IPV6_TCLASS;
-	}
-	return 0;
-}
-
-int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
-{
-	int rs = now_of(fd);
-
-	if (rs < 0)
-		return link_ignores(fd, level, name) ? 0 : NEXT(setsockopt)(fd, level, name, value, n);
-	GUARD(0);
-	atomic_int *timeout = timeout_of(rs, level, name);
-	if (timeout) {
-		int ms = value ? milliseconds(value, n) : -1;
-		if (ms < 0)
-			return fail(value && n >= sizeof(struct timeval) ? EDOM : EINVAL);
-		atomic_store(timeout, ms);
-		return 0;
-	}
-	int result = rsetsockopt(rs, level, name, value, n);
-	if (result)
-		parent_tell(rs);
-	if (!result || errno != ENOTSUP)
-		return result;
-	return harmless(level, name) ? 0 : fail(ENOPROTOOPT);
-}
-
-// fixed returns an option that rsockets do not have, of which this library knows the value; -1 for others.
-static int fixed(int rs, int level, int name)
-{
-	if (level != SOL_SOCKET)
-		return -1;
-	switch (name) {
-	case SO_TYPE:
-		return own(rs)->type;
-	case SO_DOMAIN:
-		return own(rs)->domain;
-	case SO_PROTOCOL:
-		return own(rs)->type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
-	case SO_BROADCAST:
-		return 0;
-	case SO_ACCEPTCONN:
-		return listens(rs);
-	}
-	return -1;
-}
-
-int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict n)
-{
-	int rs = now_of(fd);
-
-	if (rs < 0)
-		return NEXT(getsockopt)(fd, level, name, value, n);
-	GUARD(0);
-	atomic_int *timeout = timeout_of(rs, level, name);
-	if (timeout && value && n && *n >= sizeof(struct timeval)) {
-		struct timeval t = {*timeout / 1000, *timeout % 1000 * 1000};
-		memcpy(value, &t, *n = sizeof t);
-		return 0;
-	}
-	int known = fixed(rs, level, name);
-	if (known >= 0 && value && n && *n >= sizeof known) {
-		memcpy(value, &known, *n = sizeof known);
-		return 0;
-	}
-	int result = rgetsockopt(rs, level, name, value, n);
-	if (result)
-		parent_tell(rs);
-	return result && errno == ENOTSUP ? fail(ENOPROTOOPT) : result;
 }
 
 int fstat(int fd, struct stat *st)

@@ -1,5 +1,6 @@
 // The calls that sockets share with files: close, duplicates, fcntl, ioctl.
 #define _GNU_SOURCE
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -240,6 +241,28 @@ static int available(int rs, int *n)
 	return 0;
 }
 
+// unacked writes how many bytes the peer has not acknowledged. A listening socket has none to tell of.
+static int unacked(int rs, int *n)
+{
+	socklen_t length = sizeof *n;
+
+	return listens(rs) ? fail(EINVAL) : rgetsockopt(rs, SOL_RDMA, RDMA_UNACKED, n, &length);
+}
+
+// of_interfaces is ioctl with a request about interfaces, for which any socket will do.
+static int of_interfaces(int rs, unsigned long request, void *arg)
+{
+	int s = NEXT(socket)(own(rs)->domain, SOCK_DGRAM | SOCK_CLOEXEC, 0), e;
+
+	if (s < 0)
+		return -1;
+	int result = NEXT(ioctl)(s, request, arg);
+	e = errno;
+	NEXT(close)(s);
+	errno = e;
+	return result;
+}
+
 int ioctl(int fd, unsigned long request, ...)
 {
 	va_list args;
@@ -255,8 +278,15 @@ int ioctl(int fd, unsigned long request, ...)
 	switch (request) {
 	case FIONBIO:
 		return set_flags(rs, *(int *)arg ? O_NONBLOCK : 0);
-	case FIONREAD:
-		return available(rs, arg);
+	case FIONREAD: // SIOCINQ
+		return listens(rs) ? fail(EINVAL) : available(rs, arg);
+	case TIOCOUTQ: // SIOCOUTQ
+		return unacked(rs, arg);
+	case SIOCOUTQNSD:
+	case SIOCATMARK: // there is no urgent data, and nothing is held back
+		return *(int *)arg = 0;
 	}
+	if (request >= SIOCGIFNAME && request <= SIOCGIFMAP)
+		return of_interfaces(rs, request, arg);
 	return NEXT(ioctl)(fd, request, arg);
 }

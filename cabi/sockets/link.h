@@ -52,7 +52,4 @@ RS_HIDDEN void handshake_forget(void);
 // is_tcp reports whether a descriptor is a TCP socket: 2 if it is connected, 1 if not.
 RS_HIDDEN int is_tcp(int fd);
 
-// milliseconds reads a time-out option; -1 for a wrong one.
-RS_HIDDEN int milliseconds(const void *timeval, socklen_t n);
-
 #endif

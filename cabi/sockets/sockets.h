@@ -19,7 +19,7 @@
 #include "../rdmacm/socket.h"
 
 // Options of rsockets.
-enum { SOL_RDMA = 0x10000, RDMA_SQSIZE = 0, RDMA_RQSIZE = 1, RDMA_INLINE = 2, RDMA_AGAIN = 0x100 };
+enum { SOL_RDMA = 0x10000, RDMA_SQSIZE = 0, RDMA_RQSIZE = 1, RDMA_INLINE = 2, RDMA_AGAIN = 0x100, RDMA_UNACKED = 0x101 };
 
 struct epoll;
 struct link;
@@ -32,6 +32,9 @@ struct names {
 
 // What connect has done to a stream. As in the kernel, the call after an attempt that goes on has its result.
 enum { UNCONNECTED, CONNECTING, CONNECTED };
+
+// KEPT is the most options of a socket that are only kept: see options.c.
+enum { KEPT = 40 };
 
 struct slot {
 	atomic_int rs;              // number of the rsocket + 1; 0: the descriptor is none
@@ -46,6 +49,8 @@ struct slot {
 	atomic_int domain;              // AF_INET or AF_INET6, of which the names of the socket are
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none
 	atomic_int progress;            // of connect
+	atomic_int linger, linger_s;    // SO_LINGER
+	atomic_int kept[KEPT];          // options without effect
 	struct names *names;         // NULL: those of the rsocket
 	// Edges for epoll: each changes when the program has used up what it was told of.
 	atomic_uint in_edge, out_edge;
@@ -74,6 +79,15 @@ RS_HIDDEN int adopt(int rs, int domain, int type);
 
 // release ends one use of an rsocket, and closes it after the last one.
 RS_HIDDEN int release(int rs);
+
+// options_begin gives an rsocket the options of the one that has accepted it; -1: those of a new socket.
+RS_HIDDEN void options_begin(int rs, int from);
+
+// milliseconds reads a time-out option; -1 for a wrong one.
+RS_HIDDEN int milliseconds(const void *timeval, socklen_t n);
+
+// listens reports whether an rsocket listens.
+RS_HIDDEN int listens(int rs);
 
 // intercepted reports whether preload_config lets a socket become an rsocket. type has no flags.
 RS_HIDDEN int intercepted(int domain, int type, int protocol);

@@ -236,6 +236,9 @@ func (s *Stream) ReadShut() bool { return s.readShut }
 // WriteShut reports whether this side has ended sending.
 func (s *Stream) WriteShut() bool { return s.writeShut }
 
+// Buffered returns how many bytes of the send buffer the peer has not acknowledged.
+func (s *Stream) Buffered() int { return s.bufUsed }
+
 // Idle reports whether no message is in flight or waits to be posted.
 func (s *Stream) Idle() bool {
 	return s.ctrl == 0 && s.inFlight == 0 && (s.toSend == noCtrl || s.disconnected)

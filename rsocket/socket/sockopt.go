@@ -61,6 +61,10 @@ const (
 // failed, Connect may be called again, as with TCP. EINVAL otherwise.
 const RDMAAgain = 0x100
 
+// RDMAUnacked is an option of SolRDMA that C does not have. It can only be read: how many bytes of the send buffer the
+// peer has not acknowledged.
+const RDMAUnacked = 0x101
+
 // sockOptions are the options of a socket.
 type sockOptions struct {
 	sock.Options
@@ -360,6 +364,11 @@ func (s *Socket) number(o option) (int, bool) {
 		return s.sizes().Inline, true
 	case option{SolRDMA, RDMAIOMapSize}:
 		return s.sizes().IOMaps, true
+	case option{SolRDMA, RDMAUnacked}:
+		if s.st == nil {
+			return 0, true
+		}
+		return s.st.Unacked(), true
 	}
 	return 0, false
 }

@@ -304,3 +304,24 @@ func TestW_RS_32_KeepAliveTime(t *testing.T) {
 		p.OK(s.Close())
 	})
 }
+
+// TestUnacked checks that the bytes of the send buffer are counted until the peer has them.
+func TestUnacked(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(nil, nil)
+		unacked := func() int { return must(c.OptionInt(socket.SolRDMA, socket.RDMAUnacked))(p) }
+		if n := unacked(); n != 0 {
+			p.Errorf("%d bytes before the first one", n)
+		}
+		must(c.Send(make([]byte, 5000), 0))(p)
+		if n := unacked(); n != 0 && n != 5000 {
+			p.Errorf("%d bytes of 5000", n)
+		}
+		must(s.Recv(make([]byte, 5000), socket.MsgWaitAll))(p)
+		p.OK(c.Shutdown(socket.ShutWrite)) // waits for the acknowledgement
+		if n := unacked(); n != 0 {
+			p.Errorf("%d bytes after all were received", n)
+		}
+		p.closeSockets(c, s)
+	})
+}

@@ -2,10 +2,13 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
+#include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/select.h>
 #include <sys/sendfile.h>
@@ -185,6 +188,72 @@ static void options(int l, int connection)
 	CHECK(setsockopt(l, SOL_SOCKET, 12345, &yes, sizeof yes) == -1 && errno == ENOPROTOOPT);
 }
 
+static int number(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t n = sizeof value;
+
+	return getsockopt(fd, level, name, &value, &n) || n != sizeof value ? -errno : value;
+}
+
+// Options are read as they were set, and have the values of TCP before.
+static void option_values(void)
+{
+	static const int zero[][2] = {{SOL_SOCKET, SO_DEBUG}, {SOL_SOCKET, SO_DONTROUTE}, {SOL_SOCKET, SO_REUSEPORT},
+		{SOL_SOCKET, SO_PRIORITY}, {SOL_SOCKET, SO_TIMESTAMP}, {SOL_SOCKET, SO_MARK}, {SOL_SOCKET, SO_ZEROCOPY},
+		{SOL_SOCKET, SO_KEEPALIVE}, {SOL_SOCKET, SO_OOBINLINE}, {SOL_SOCKET, SO_ERROR}, {SOL_SOCKET, SO_REUSEADDR},
+		{IPPROTO_TCP, TCP_CORK}, {IPPROTO_TCP, TCP_DEFER_ACCEPT}, {IPPROTO_TCP, TCP_USER_TIMEOUT},
+		{IPPROTO_TCP, TCP_NODELAY}, {IPPROTO_TCP, TCP_FASTOPEN_CONNECT}, {IPPROTO_IP, IP_TOS}, {IPPROTO_IP, IP_RECVERR},
+		{IPPROTO_IP, IP_FREEBIND}};
+	static const int set[][3] = {{IPPROTO_TCP, TCP_KEEPIDLE, 40}, {IPPROTO_TCP, TCP_KEEPINTVL, 7},
+		{IPPROTO_TCP, TCP_KEEPCNT, 5}, {IPPROTO_TCP, TCP_USER_TIMEOUT, 2000}, {IPPROTO_TCP, TCP_CORK, 1},
+		{IPPROTO_TCP, TCP_SYNCNT, 3}, {IPPROTO_IP, IP_TTL, 9}, {IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO},
+		{SOL_SOCKET, SO_REUSEPORT, 1}, {SOL_SOCKET, SO_PRIORITY, 3}, {SOL_SOCKET, SO_RCVLOWAT, 2}};
+	struct linger on = {1, 7}, off = {0, 5}, got;
+	socklen_t n = sizeof got;
+	char name[16];
+	int l = listener(), p[2];
+
+	for (size_t i = 0; i < sizeof zero / sizeof *zero; i++)
+		CHECK((errno = 0, number(l, zero[i][0], zero[i][1])) == 0);
+	CHECK(number(l, SOL_SOCKET, SO_RCVLOWAT) == 1 && number(l, SOL_SOCKET, SO_SNDLOWAT) == 1);
+	CHECK(number(l, IPPROTO_IP, IP_TTL) > 0 && number(l, IPPROTO_TCP, TCP_KEEPCNT) > 1);
+	CHECK(!getsockopt(l, SOL_SOCKET, SO_LINGER, &got, &n) && !got.l_onoff && !got.l_linger);
+	CHECK(!setsockopt(l, SOL_SOCKET, SO_LINGER, &on, n) && !setsockopt(l, SOL_SOCKET, SO_LINGER, &off, n));
+	CHECK(!getsockopt(l, SOL_SOCKET, SO_LINGER, &got, &n) && !got.l_onoff && got.l_linger == 7);
+	CHECK(setsockopt(l, SOL_SOCKET, SO_LINGER, &on, 4) == -1 && errno == EINVAL && !setsockopt(l, SOL_SOCKET, SO_LINGER, &on, n));
+	for (size_t i = 0; i < sizeof set / sizeof *set; i++) {
+		CHECK(!setsockopt(l, set[i][0], set[i][1], &set[i][2], sizeof(int)));
+		CHECK(number(l, set[i][0], set[i][1]) == set[i][2]);
+	}
+	connected(l, p);
+	CHECK(!getsockopt(p[1], SOL_SOCKET, SO_LINGER, &got, &n) && got.l_onoff && got.l_linger == 7 && n == sizeof got);
+	CHECK(number(p[1], IPPROTO_TCP, TCP_KEEPCNT) == 5);
+	n = sizeof name;
+	CHECK(!getsockopt(l, SOL_SOCKET, SO_BINDTODEVICE, name, &n) && !n);
+	struct tcp_info info = {.tcpi_snd_mss = 1};
+	n = sizeof info;
+	CHECK(!getsockopt(p[1], IPPROTO_TCP, TCP_INFO, &info, &n) && info.tcpi_state == TCP_ESTABLISHED && n > 100);
+	CHECK(!close(p[0]) && !close(p[1]) && !close(l));
+}
+
+// Programs ask how much waits at either end, and for interfaces by any socket.
+static void controls(const int p[2], int l)
+{
+	struct ifreq r = {.ifr_name = "lo"};
+	char data[1000] = "";
+	int n = -1;
+
+	CHECK(!ioctl(p[0], SIOCOUTQ, &n) && !n && !ioctl(p[1], SIOCINQ, &n) && !n && !ioctl(p[1], SIOCATMARK, &n) && !n);
+	CHECK(write(p[0], data, sizeof data) == sizeof data && events(p[1], POLLIN) == POLLIN);
+	for (int i = 0; i < LIMIT_MS && (ioctl(p[0], SIOCOUTQ, &n) || n); i++)
+		usleep(1000);
+	CHECK(!n && !ioctl(p[0], SIOCOUTQNSD, &n) && !n && !ioctl(p[1], SIOCINQ, &n) && n == sizeof data);
+	CHECK(recv(p[1], data, sizeof data, MSG_WAITALL) == sizeof data);
+	CHECK(ioctl(l, SIOCINQ, &n) == -1 && errno == EINVAL && ioctl(l, SIOCOUTQ, &n) == -1 && errno == EINVAL);
+	CHECK(!ioctl(p[0], SIOCGIFINDEX, &r) && r.ifr_ifindex > 0);
+}
+
 // Programs that listen at all addresses of a list leave out those that the host does not have.
 static void foreign_address(void)
 {
@@ -286,6 +355,9 @@ int main(int count, char **words)
 	other_names(p);
 	ended(l);
 	options(l, p[1]);
+	option_values();
+	l = listener();
+	controls(p, l);
 	not_files(p[0]);
 	bad_memory(p[0], p[1]);
 	refused();

@@ -63,6 +63,17 @@ func (st *Stream) deliver() {
 	}()
 }
 
+// Unacked returns how many bytes of the send buffer the peer has not acknowledged; 0 without a connection.
+func (st *Stream) Unacked() int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.progress()
+	if st.state != streamConnected {
+		return 0
+	}
+	return st.m.Buffered()
+}
+
 // endQP moves the QP to ERR when the connection is over, so that the peer cannot write to the stream's memory any
 // more. mu is held.
 //

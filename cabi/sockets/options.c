@@ -1,0 +1,223 @@
+// The options of sockets.
+#define _GNU_SOURCE
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "sockets.h"
+
+int milliseconds(const void *value, socklen_t n)
+{
+	struct timeval t;
+
+	if (n < sizeof t)
+		return -1;
+	memcpy(&t, value, sizeof t);
+	if (t.tv_sec < 0 || t.tv_usec < 0 || t.tv_usec > 999999)
+		return -1;
+	return t.tv_sec > 1000000 ? 0 : (int)(t.tv_sec * 1000 + (t.tv_usec + 999) / 1000);
+}
+
+static atomic_int *timeout_of(int rs, int level, int name)
+{
+	if (level != SOL_SOCKET)
+		return NULL;
+	return name == SO_RCVTIMEO ? &own(rs)->receive_ms : name == SO_SNDTIMEO ? &own(rs)->send_ms : NULL;
+}
+
+enum kind { ANY, YES_NO, FIXED }; // FIXED: the program cannot set it
+
+// kept are the options that tune TCP, or ask for what an rsocket does not tell: a program loses nothing if they have no
+// effect. It reads what it has set, or what a socket of Linux has at first.
+static const struct option {
+	int level, name, first;
+	enum kind kind;
+} kept[] = {
+	{SOL_SOCKET, SO_REUSEPORT, 0, YES_NO}, {SOL_SOCKET, SO_PRIORITY, 0, ANY}, {SOL_SOCKET, SO_RCVLOWAT, 1, ANY},
+	{SOL_SOCKET, SO_INCOMING_CPU, -1, ANY}, {SOL_SOCKET, SO_TIMESTAMP, 0, YES_NO}, {SOL_SOCKET, SO_BUSY_POLL, 0, ANY},
+	{SOL_SOCKET, SO_BROADCAST, 0, FIXED}, {SOL_SOCKET, SO_DEBUG, 0, FIXED}, {SOL_SOCKET, SO_DONTROUTE, 0, YES_NO},
+	{SOL_SOCKET, SO_SNDLOWAT, 1, FIXED}, {SOL_SOCKET, SO_MARK, 0, FIXED}, {SOL_SOCKET, SO_ZEROCOPY, 0, FIXED},
+	{SOL_SOCKET, SO_RXQ_OVFL, 0, FIXED},
+	{IPPROTO_TCP, TCP_CORK, 0, YES_NO}, {IPPROTO_TCP, TCP_QUICKACK, 1, YES_NO}, {IPPROTO_TCP, TCP_DEFER_ACCEPT, 0, ANY},
+	{IPPROTO_TCP, TCP_FASTOPEN, 0, ANY}, {IPPROTO_TCP, TCP_KEEPINTVL, 75, ANY}, {IPPROTO_TCP, TCP_KEEPCNT, 9, ANY},
+	{IPPROTO_TCP, TCP_USER_TIMEOUT, 0, ANY}, {IPPROTO_TCP, TCP_LINGER2, 60, ANY}, {IPPROTO_TCP, TCP_SYNCNT, 6, ANY},
+	{IPPROTO_TCP, TCP_WINDOW_CLAMP, 0, ANY}, {IPPROTO_TCP, TCP_FASTOPEN_CONNECT, 0, YES_NO},
+	{IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0, ANY},
+	{IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT, ANY}, {IPPROTO_IP, IP_RECVERR, 0, YES_NO}, {IPPROTO_IP, IP_TTL, 64, ANY},
+	{IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0, YES_NO}, {IPPROTO_IP, IP_FREEBIND, 0, FIXED},
+	{IPPROTO_IP, IP_TRANSPARENT, 0, FIXED},
+	{IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT, ANY}, {IPPROTO_IPV6, IPV6_RECVERR, 0, YES_NO},
+	{IPPROTO_IPV6, IPV6_TCLASS, 0, ANY}, {IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64, ANY},
+};
+enum { COUNT = sizeof kept / sizeof *kept };
+_Static_assert((int)COUNT <= (int)KEPT, "KEPT");
+
+void options_begin(int rs, int from)
+{
+	struct slot *to = own(rs), *as = from < 0 ? NULL : own(from);
+
+	atomic_store(&to->receive_ms, as ? as->receive_ms : 0);
+	atomic_store(&to->send_ms, as ? as->send_ms : 0);
+	atomic_store(&to->linger, as ? as->linger : 0);
+	atomic_store(&to->linger_s, as ? as->linger_s : 0);
+	for (int i = 0; i < COUNT; i++)
+		atomic_store(&to->kept[i], as ? as->kept[i] : kept[i].first);
+}
+
+// index_of returns the place of a kept option; -1 for another one.
+static int index_of(int level, int name)
+{
+	for (int i = 0; i < COUNT; i++)
+		if (kept[i].level == level && kept[i].name == name)
+			return i;
+	return -1;
+}
+
+// set_kept keeps an option. One of IP may have one byte.
+static int set_kept(int rs, int i, const void *value, socklen_t n)
+{
+	int v;
+
+	if (kept[i].kind == FIXED)
+		return fail(ENOPROTOOPT);
+	if (n >= sizeof v)
+		memcpy(&v, value, sizeof v);
+	else if (n && kept[i].level == IPPROTO_IP)
+		v = *(const unsigned char *)value;
+	else
+		return fail(EINVAL);
+	atomic_store(&own(rs)->kept[i], kept[i].kind == YES_NO ? !!v : v);
+	return 0;
+}
+
+// set_linger keeps SO_LINGER. As in the kernel, the time is that of the last call that has switched it on.
+static void set_linger(int rs, const struct linger *l)
+{
+	if (l->l_onoff)
+		atomic_store(&own(rs)->linger_s, l->l_linger);
+	atomic_store(&own(rs)->linger, !!l->l_onoff);
+}
+
+static int set_timeout(atomic_int *timeout, const void *value, socklen_t n)
+{
+	int ms = milliseconds(value, n);
+
+	if (ms < 0)
+		return fail(n >= sizeof(struct timeval) ? EDOM : EINVAL);
+	atomic_store(timeout, ms);
+	return 0;
+}
+
+int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
+{
+	int rs = now_of(fd);
+
+	if (rs < 0)
+		return link_ignores(fd, level, name) ? 0 : NEXT(setsockopt)(fd, level, name, value, n);
+	GUARD(0);
+	atomic_int *timeout = timeout_of(rs, level, name);
+	int i = index_of(level, name), linger = level == SOL_SOCKET && name == SO_LINGER;
+	if (!value && n)
+		return fail(EFAULT);
+	if (timeout)
+		return set_timeout(timeout, value, n);
+	if (linger && n < sizeof(struct linger))
+		return fail(EINVAL);
+	if (i >= 0) {
+		if (own(rs)->type == SOCK_DGRAM)
+			rsetsockopt(rs, level, name, value, n); // the UDP socket behind it has the option
+		return set_kept(rs, i, value, n);
+	}
+	if (level == IPPROTO_TCP && (name == TCP_CONGESTION || name == TCP_MAXSEG))
+		return 0;
+	int result = rsetsockopt(rs, level, name, value, n);
+	if (result)
+		parent_tell(rs);
+	else if (linger)
+		set_linger(rs, value);
+	return result && errno == ENOTSUP ? fail(ENOPROTOOPT) : result;
+}
+
+// number writes the value of an option that this library knows, and returns whether it does.
+static int number(int rs, int level, int name, int *v)
+{
+	int i = index_of(level, name);
+
+	if (i >= 0) {
+		*v = own(rs)->kept[i];
+		return 1;
+	}
+	if (level != SOL_SOCKET)
+		return 0;
+	switch (name) {
+	case SO_TYPE:
+		*v = own(rs)->type;
+		return 1;
+	case SO_DOMAIN:
+		*v = own(rs)->domain;
+		return 1;
+	case SO_PROTOCOL:
+		*v = own(rs)->type == SOCK_STREAM ? IPPROTO_TCP : IPPROTO_UDP;
+		return 1;
+	case SO_ACCEPTCONN:
+		*v = listens(rs);
+		return 1;
+	}
+	return 0;
+}
+
+// known writes the value of an option that this library knows. It returns its length, 0 for another option.
+static socklen_t known(int rs, int level, int name, struct tcp_info *to)
+{
+	atomic_int *timeout = timeout_of(rs, level, name);
+	struct slot *s = own(rs);
+	int v, state = 0;
+	socklen_t n = sizeof state;
+
+	if (timeout) {
+		struct timeval t = {*timeout / 1000, *timeout % 1000 * 1000};
+		memcpy(to, &t, sizeof t);
+		return sizeof t;
+	}
+	if (number(rs, level, name, &v)) {
+		memcpy(to, &v, sizeof v);
+		return sizeof v;
+	}
+	if (level == SOL_SOCKET && name == SO_LINGER) {
+		struct linger l = {s->linger, s->linger_s};
+		memcpy(to, &l, sizeof l);
+		return sizeof l;
+	}
+	if (level == IPPROTO_TCP && name == TCP_INFO && !rgetsockopt(rs, level, name, &state, &n)) {
+		to->tcpi_state = state;
+		return sizeof *to;
+	}
+	return 0;
+}
+
+int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict n)
+{
+	int rs = now_of(fd);
+
+	if (rs < 0)
+		return NEXT(getsockopt)(fd, level, name, value, n);
+	GUARD(0);
+	if (!value || !n)
+		return fail(EFAULT);
+	struct tcp_info all = {0};
+	socklen_t whole = known(rs, level, name, &all);
+	if (whole) {
+		*n = *n < whole ? *n : whole;
+		memcpy(value, &all, *n);
+		return 0;
+	}
+	if (level == SOL_SOCKET && name == SO_BINDTODEVICE) {
+		*n = 0;
+		return 0;
+	}
+	int result = rgetsockopt(rs, level, name, value, n);
+	if (result)
+		parent_tell(rs);
+	return result && errno == ENOTSUP ? fail(ENOPROTOOPT) : result;
+}
