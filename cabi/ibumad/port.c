@@ -1,5 +1,6 @@
 // Open ports. The number of a port is a descriptor, a semaphore with one token for each datagram.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -146,6 +147,13 @@ int umad_unregister(int fd, int agent)
 	return h ? -engine->drop_agent(h, agent) : -EINVAL;
 }
 
+// failed sets errno, as all functions that wait or send do, and returns the negated value.
+static int failed(int e)
+{
+	errno = e;
+	return -e;
+}
+
 int umad_send(int fd, int agent, void *umad, int length, int timeout_ms, int retries)
 {
 	struct ib_user_mad *u = umad;
@@ -155,12 +163,13 @@ int umad_send(int fd, int agent, void *umad, int length, int timeout_ms, int ret
 	void *h = handle(fd);
 
 	if (!h || length < 0 || length > VRB_MAD_LEN)
-		return -EINVAL;
+		return failed(EINVAL);
 	if (!u->addr.grh_present) // a LID names nothing here
-		return -EHOSTUNREACH;
+		return failed(EHOSTUNREACH);
 	memcpy(m.gid, u->addr.gid, sizeof m.gid);
 	memcpy(m.data, u->data, length);
-	return -engine->send(h, &m, timeout_ms, retries);
+	int e = engine->send(h, &m, timeout_ms, retries);
+	return e ? failed(e) : 0;
 }
 
 int umad_poll(int fd, int timeout_ms)
@@ -168,9 +177,9 @@ int umad_poll(int fd, int timeout_ms)
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 
 	if (!handle(fd))
-		return -EINVAL;
+		return failed(EINVAL);
 	int n = poll(&p, 1, timeout_ms);
-	return n == 1 ? 0 : n == 0 ? -ETIMEDOUT : -errno;
+	return n == 1 ? 0 : failed(n == 0 ? ETIMEDOUT : errno);
 }
 
 static void fill(struct ib_user_mad *u, const struct vrb_mad *m)
@@ -191,6 +200,18 @@ static void fill(struct ib_user_mad *u, const struct vrb_mad *m)
 	memcpy(u->data, m->data, VRB_MAD_LEN);
 }
 
+// too_small waits for a datagram for which the program has no room, and leaves it.
+static int too_small(int fd, int *length, int timeout_ms)
+{
+	int blocks = !(fcntl(fd, F_GETFL) & O_NONBLOCK);
+	int e = umad_poll(fd, timeout_ms ? timeout_ms : blocks ? -1 : 0);
+
+	if (e)
+		return e == -ETIMEDOUT && !timeout_ms ? failed(EAGAIN) : e;
+	*length = VRB_MAD_LEN;
+	return failed(ENOSPC);
+}
+
 // umad_recv returns the number of the agent. timeout_ms 0: the descriptor's flags say whether it waits.
 int umad_recv(int fd, void *umad, int *length, int timeout_ms)
 {
@@ -200,11 +221,9 @@ int umad_recv(int fd, void *umad, int *length, int timeout_ms)
 	int e;
 
 	if (!h || !umad || !length)
-		return -EINVAL;
-	if (*length < VRB_MAD_LEN) {
-		*length = VRB_MAD_LEN;
-		return -ENOSPC;
-	}
+		return failed(EINVAL);
+	if (*length < VRB_MAD_LEN)
+		return too_small(fd, length, timeout_ms);
 	do {
 		if (timeout_ms && (e = umad_poll(fd, timeout_ms)))
 			return e;
@@ -213,7 +232,7 @@ int umad_recv(int fd, void *umad, int *length, int timeout_ms)
 		e = engine->take(h, &m);
 	} while (e == EAGAIN);
 	if (e)
-		return -e;
+		return failed(e);
 	fill(umad, &m);
 	*length = VRB_MAD_LEN;
 	return m.agent;

@@ -2,6 +2,7 @@
 // not the default one.
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/umad.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -49,6 +50,27 @@ static void address(uint8_t method)
 	mad[200] = 42;
 }
 
+// WANT_NEG requires a failure that returns a negated errno, and sets errno too.
+#define WANT_NEG(call, e) MUST((errno = 0, call) == -(e) && errno == (e))
+
+// refused has calls fail. Nothing waits at the port.
+static void refused(int port)
+{
+	int length = LENGTH, small = LENGTH - 1;
+
+	WANT_NEG(umad_recv(port, &m, &length, 20), ETIMEDOUT);
+	WANT_NEG(umad_poll(port, 0), ETIMEDOUT);
+	WANT_NEG(umad_poll(-1, 0), EINVAL);
+	WANT_NEG(umad_recv(-1, &m, &length, 0), EINVAL);
+	WANT_NEG(umad_recv(port, &m, &small, 20), ETIMEDOUT); // it does not know how long the next one is
+	MUST(small == LENGTH - 1 && !fcntl(port, F_SETFL, O_NONBLOCK));
+	WANT_NEG(umad_recv(port, &m, &length, 0), EAGAIN);
+	WANT_NEG(umad_recv(port, &m, &small, 0), EAGAIN);
+	MUST(!fcntl(port, F_SETFL, 0));
+	WANT_NEG(umad_send(-1, 0, &m, LENGTH, 0, 0), EINVAL);
+	WANT_NEG(umad_send(port, 0, &m, LENGTH + 1, 0, 0), EINVAL);
+}
+
 int main(void)
 {
 	long methods[16 / sizeof(long)] = {1 << GET};
@@ -61,12 +83,15 @@ int main(void)
 	MUST(umad_register(port, 0x81, 1, 0, NULL) < 0);
 	int server = umad_register(port, CLASS, 1, 0, methods), client = umad_register(port, CLASS, 1, 0, NULL);
 	MUST(server >= 0 && client >= 0 && server != client);
-	MUST(umad_recv(port, &m, &length, 20) == -ETIMEDOUT);
+	refused(port);
 	MUST(poll(&p, 1, 0) == 0);
 
 	address(GET);
 	MUST(umad_send(port, client, &m, LENGTH, 20000, 2) == 0);
 	MUST(umad_poll(port, 20000) == 0 && poll(&p, 1, 0) == 1);
+	length = 24;
+	WANT_NEG(umad_recv(port, &m, &length, 20000), ENOSPC);
+	MUST(length == LENGTH); // and the datagram is still there
 	MUST(umad_recv(port, &m, &length, 20000) == server && length == LENGTH && umad_status(&m) == 0);
 	MUST(umad_get_pkey(&m) == OTHER);
 	MUST(mad[200] == 42 && umad_get_mad_addr(&m)->grh_present && umad_get_mad_addr(&m)->qpn == htonl(1));
@@ -84,7 +109,9 @@ int main(void)
 	MUST(umad_recv(port, &m, &length, 20000) == client && umad_status(&m) == ETIMEDOUT);
 	MUST(!memcmp(mad + 8, "programs", 8));
 	umad_get_mad_addr(&m)->grh_present = 0;
-	MUST(umad_send(port, client, &m, LENGTH, 0, 0) < 0);
+	WANT_NEG(umad_send(port, client, &m, LENGTH, 0, 0), EHOSTUNREACH);
+	address(GET);
+	WANT_NEG(umad_send(port, client + 100, &m, LENGTH, 0, 0), EINVAL);
 	MUST(umad_close_port(port) == 0 && umad_close_port(port) < 0);
 	return 0;
 }
