@@ -61,8 +61,9 @@ static int answer(struct cm_id *id, const struct rdma_conn_param *p)
 		to.initiator_depth = id->initiator_depth;
 	if (id->o.qp)
 		e = cm_connect_qp(id, to.responder_resources, to.initiator_depth);
-	if (!e)
-		e = CM_CALL(id, accept, &to);
+	if (e) // perhaps of a connection that was accepted before, which goes on
+		return e;
+	e = CM_CALL(id, accept, &to);
 	if (e)
 		cm_fail_qp(id);
 	return e;

@@ -179,6 +179,11 @@ static void *serve(void *listener)
 	MUST(!rdma_get_request(listener, &id) && id->qp && id->channel != ((struct rdma_cm_id *)listener)->channel);
 	struct ibv_mr *mr = rdma_reg_msgs(id, got, sizeof got);
 	MUST(mr && !rdma_post_recv(id, NULL, got, sizeof got, mr) && !rdma_accept(id, NULL));
+	struct ibv_qp_attr a;
+	struct ibv_qp_init_attr init;
+	FAILS(rdma_accept(id, NULL), EINVAL); // and changes nothing
+	MUST(!ibv_query_qp(id->qp, &a, IBV_QP_STATE, &init) && a.qp_state == IBV_QPS_RTS);
+	FAILS(rdma_reject(id, NULL, 0), EINVAL);
 	MUST(rdma_get_recv_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.byte_len == sizeof sent);
 	MUST(!rdma_disconnect(id) && !rdma_dereg_mr(mr));
 	rdma_destroy_ep(id);
