@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -233,5 +234,140 @@ func TestDescriptorsAboveTheFloor(t *testing.T) {
 		if fd < floor {
 			t.Errorf("%s: descriptor %d, want %d or more", what, fd, floor)
 		}
+	}
+}
+
+// TestNothingToReceive checks that a socket without a packet takes no slot of a batch.
+func TestNothingToReceive(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	p := l.ports[0]
+	var rx link.RxBatch
+	for _, slot := range []int{0, 3} {
+		if got := p.recvFrom(&p.rx[0], &rx, p.buffersOf(&rx), slot); got != slot || len(rx.Packets) != 0 {
+			t.Errorf("after slot %d the next is slot %d, and there are %d packets", slot, got, len(rx.Packets))
+		}
+	}
+}
+
+// TestLeftAddressHasNoStrayReader checks that a link that leaves an address at which it leads does not read the strays
+// there any more.
+func TestLeftAddressHasNoStrayReader(t *testing.T) {
+	l := openShared(t, testPort(t), 1, lo4, lo4b)
+	p := l.ports[0]
+	readers := func() (all []netip.Addr) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, r := range p.strays {
+			all = append(all, r.rx.addr)
+		}
+		return all
+	}
+	for begin := time.Now(); len(readers()) < 2; {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("strays are read at %v, want both addresses", readers())
+		}
+		p.Wait(1e6)
+	}
+	setAddrs(t, l, lo4)
+	if all := readers(); !slices.Equal(all, []netip.Addr{lo4}) {
+		t.Errorf("strays are read at %v, want %v", all, lo4)
+	}
+}
+
+// TestKeysOfGroups checks that processes that use an address of the host form one group, whichever interface they found
+// it by, and that the same link-local address of two interfaces is two addresses.
+func TestKeysOfGroups(t *testing.T) {
+	for a, zoned := range map[string]bool{"127.0.0.1": false, "::1": false, "2001:db8::1": false, "fe80::1": true} {
+		addr := netip.MustParseAddr(a)
+		if same := KeyOf(4791, addr, 1) == KeyOf(4791, addr, 2); same == zoned {
+			t.Errorf("%v: the same key for two interfaces: %v, want %v", a, same, !zoned)
+		}
+		if KeyOf(4791, addr, 1) == KeyOf(4792, addr, 1) {
+			t.Errorf("%v: the same key for two ports", a)
+		}
+	}
+}
+
+// TestLendAtAFailedSocket checks that a run that the socket refuses does not count as lent, and that the lender goes
+// on.
+func TestLendAtAFailedSocket(t *testing.T) {
+	s := newLending(t, lo4)
+	if !s.send(0, 15, 4108) {
+		t.Fatal("a train was copied")
+	}
+	s.expect(15, 4108)
+	used := s.p.sender.socket
+	s.p.sender.socket = &txSocket{fd: -1}
+	if s.p.lend(0) {
+		t.Error("a run counts as lent although the socket is not open")
+	}
+	s.p.sender.socket = used
+	if !s.send(1, 15, 4108) {
+		t.Error("the next train was copied")
+	}
+	s.expect(15, 4108)
+}
+
+// TestAddressThatComesBack checks that packets of a path that was used before arrive after the link has left its
+// address and got it again, with another source port.
+func TestAddressThatComesBack(t *testing.T) { kinds(t, testAddressThatComesBack) }
+
+func testAddressThatComesBack(t *testing.T) {
+	needSeparate(t)
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
+	path := &link.Path{Src: lo4b, Dst: lo4}
+	tx := link.NewTxBatch(1, 100)
+	for range 3 {
+		fill(tx.Alloc(path, 1, 32), 0, 1)
+		l.Ports()[0].Send(tx)
+		receive(t, l.Ports()[0], 1)
+		for _, addrs := range [][]netip.Addr{{lo4}, {lo4, lo4b}} {
+			if err := l.SetAddrs(addrs); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if c := l.Ports()[0].Counters(); c.RxICRCErrors != 0 {
+		t.Errorf("%d packets have a wrong ICRC", c.RxICRCErrors)
+	}
+}
+
+// TestLoopbackInterface checks that a link knows whether its interface is that of the host itself: only there pages are
+// lent, and IPv6 groups are searched by the ICRC.
+func TestLoopbackInterface(t *testing.T) {
+	all, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ifi := range all {
+		addrs, _ := ifi.Addrs()
+		for _, a := range addrs {
+			p, err := netip.ParsePrefix(a.String())
+			if err != nil || ifi.Flags&net.FlagUp == 0 || !p.Addr().Is4() {
+				continue
+			}
+			l := open(t, Config{Interface: ifi.Name, Addrs: []netip.Addr{p.Addr()}, Port: testPort(t)}).(*Link)
+			if want := ifi.Flags&net.FlagLoopback != 0; l.loopback != want {
+				t.Errorf("%s: loopback %v, want %v", ifi.Name, l.loopback, want)
+			}
+			break
+		}
+	}
+}
+
+// TestPathsOfOneAddress checks that packets from one address to several arrive, each with the ICRC of its path.
+func TestPathsOfOneAddress(t *testing.T) { kinds(t, testPathsOfOneAddress) }
+
+func testPathsOfOneAddress(t *testing.T) {
+	needSeparate(t)
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
+	tx := link.NewTxBatch(4, 1000)
+	for i := range 4 {
+		fill(tx.Alloc(&link.Path{Src: lo4, Dst: []netip.Addr{lo4, lo4b}[i%2]}, 1, 32), 0, uint32(i))
+	}
+	l.Ports()[0].Send(tx)
+	receive(t, l.Ports()[0], 4)
+	if c := l.Ports()[0].Counters(); c.RxICRCErrors != 0 {
+		t.Errorf("%d packets have a wrong ICRC", c.RxICRCErrors)
 	}
 }
