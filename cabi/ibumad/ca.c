@@ -31,15 +31,17 @@ static struct ibv_context *open_named(const char *name)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *c = NULL;
+	int before = errno, e = ENODEV;
 
-	errno = ENODEV;
-	for (int i = 0; name && list && list[i]; i++)
-		if (!strcmp(ibv_get_device_name(list[i]), name))
+	for (int i = 0; name && list && list[i]; i++) {
+		if (!strcmp(ibv_get_device_name(list[i]), name)) {
 			c = ibv_open_device(list[i]);
-	int e = errno;
+			e = errno;
+		}
+	}
 	if (list)
 		ibv_free_device_list(list);
-	errno = e;
+	errno = c ? before : e;
 	return c;
 }
 

@@ -62,7 +62,7 @@ int umad_open_port(const char *name, int portnum)
 	name = um_name(name, room);
 	p->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
 	pthread_mutex_lock(&mu);
-	int e = !name || portnum > 1 ? ENODEV : p->fd < 0 ? errno : load();
+	int e = !name || portnum < 0 || portnum > 1 ? ENODEV : p->fd < 0 ? errno : load();
 	if (!e)
 		e = engine->open(name, p->fd, &p->h);
 	if (!e) {

@@ -227,6 +227,23 @@ out:
 	return e;
 }
 
+// The errno of a result of rdma_getaddrinfo.
+static int errno_of(int result)
+{
+	switch (result) {
+	case -1: // rdma_getaddrinfo's own; getaddrinfo does not return EAI_BADFLAGS for our flags
+	case EAI_SYSTEM:
+		return errno;
+	case EAI_MEMORY:
+		return ENOMEM;
+	case EAI_AGAIN:
+		return EAGAIN;
+	case EAI_FAMILY:
+		return EAFNOSUPPORT;
+	}
+	return ENOENT;
+}
+
 int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_addrinfo *hints,
 		     struct rdma_addrinfo **out)
 {
@@ -253,7 +270,7 @@ int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_ad
 	}
 	e = complete(ai, node, service, hints);
 	if (e) {
-		int why = errno;
+		int why = errno_of(e); // getaddrinfo sets none
 		rdma_freeaddrinfo(ai);
 		errno = why;
 		return e;
@@ -275,23 +292,6 @@ void rdma_freeaddrinfo(struct rdma_addrinfo *ai)
 		free(ai);
 		ai = next;
 	}
-}
-
-// The errno of a result of rdma_getaddrinfo.
-static int errno_of(int result)
-{
-	switch (result) {
-	case -1: // rdma_getaddrinfo's own; getaddrinfo does not return EAI_BADFLAGS for our flags
-	case EAI_SYSTEM:
-		return errno;
-	case EAI_MEMORY:
-		return ENOMEM;
-	case EAI_AGAIN:
-		return EAGAIN;
-	case EAI_FAMILY:
-		return EAFNOSUPPORT;
-	}
-	return ENOENT;
 }
 
 // The look-up runs in the call, as with librdmacm: what is asynchronous is only its event.

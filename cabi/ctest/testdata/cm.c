@@ -1,6 +1,7 @@
 // librdmacm in one process: descriptors of channels, endpoints with the program's PD, bad input, migration, groups,
 // sockets beside other descriptors, and what a forked child may do.
 #include <arpa/inet.h>
+#include <netdb.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -443,10 +444,20 @@ static void forked(void)
 	rdma_destroy_event_channel(ch);
 }
 
+// An address that is none: the result is for gai_strerror, and errno is set too.
+static void unknown(void)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP, .ai_flags = RAI_NUMERICHOST}, *res;
+
+	errno = 0;
+	MUST(rdma_getaddrinfo("not an address", "7", &hints, &res) == EAI_NONAME && errno == ENOENT);
+}
+
 int main(void)
 {
 	channels();
 	devices();
+	unknown();
 	gids();
 	routes();
 	later();

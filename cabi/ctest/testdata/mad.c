@@ -71,6 +71,19 @@ static void refused(int port)
 	WANT_NEG(umad_send(port, 0, &m, LENGTH + 1, 0, 0), EINVAL);
 }
 
+// devices has calls about devices succeed, which leave errno, and fail.
+static void devices(void)
+{
+	umad_ca_t ca;
+	umad_port_t p;
+
+	errno = 0;
+	MUST(!umad_get_ca("vrb_lo", &ca) && !strcmp(ca.ca_name, "vrb_lo") && ca.numports == 1 && !umad_release_ca(&ca));
+	MUST(!umad_get_port("vrb_lo", 0, &p) && p.portnum == 1 && !umad_release_port(&p) && !errno);
+	MUST(umad_get_ca("none", &ca) == -ENODEV && umad_get_port("vrb_lo", -1, &p) < 0);
+	MUST(umad_open_port("vrb_lo", -1) < 0 && umad_open_port("vrb_lo", 2) < 0);
+}
+
 int main(void)
 {
 	long methods[16 / sizeof(long)] = {1 << GET};
@@ -84,6 +97,7 @@ int main(void)
 	int server = umad_register(port, CLASS, 1, 0, methods), client = umad_register(port, CLASS, 1, 0, NULL);
 	MUST(server >= 0 && client >= 0 && server != client);
 	refused(port);
+	devices();
 	MUST(poll(&p, 1, 0) == 0);
 
 	address(GET);
