@@ -22,3 +22,6 @@ func dma(dst, src []byte) int {
 	}
 	return n
 }
+
+// visibly is copy: the race detector sees it.
+func visibly(dst, src []byte) int { return copy(dst, src) }

@@ -86,3 +86,31 @@ func BenchmarkCopy(b *testing.B) {
 		}
 	}
 }
+
+// TestUnmappedLong has a long copy, made by a string instruction on some processors, meet memory that is not mapped.
+func TestUnmappedLong(t *testing.T) {
+	const n = 64 << 10
+	page := unix.Getpagesize()
+	mem, err := unix.Mmap(-1, 0, n+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Munmap(mem) }()
+	if err := unix.Mprotect(mem[n:], unix.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, n)
+	for range 3 { // the processor's state after a fault permits another one
+		for _, off := range []int{page, page - 1, 1} {
+			if _, ok := Copy(mem[off:][:n], buf); ok {
+				t.Errorf("offset %d: copied to it", off)
+			}
+			if _, ok := Copy(buf, mem[off:][:n]); ok {
+				t.Errorf("offset %d: copied from it", off)
+			}
+		}
+		if m, ok := Copy(mem[:n], buf); m != n || !ok {
+			t.Errorf("copied %d bytes, %v, to memory that is mapped", m, ok)
+		}
+	}
+}

@@ -39,4 +39,4 @@ func toPageEnd(b []byte) int {
 
 // TryCopy copies min(len(dst), len(src)) bytes, and reports whether it could access all of them. If not, dst has
 // undefined content.
-func TryCopy(dst, src []byte) (ok bool) { return guarded(func() { copy(dst, src) }) }
+func TryCopy(dst, src []byte) (ok bool) { return guarded(func() { visibly(dst, src) }) }

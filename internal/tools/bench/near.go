@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -108,7 +109,7 @@ func nearWrites(c *config, p *endpoint.Pair, n int) ([]result, error) {
 	if err != nil {
 		return nil, err
 	}
-	from, to := make([]byte, n), make([]byte, n)
+	from, to := bytes.Repeat([]byte{1}, n), make([]byte, n) // memory that was never written is one page
 	err = mem.rounds(c, write, func() (float64, error) { return copies(c.each, to, from), nil })
 	return []result{tcp, mem}, err
 }
