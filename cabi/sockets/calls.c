@@ -80,9 +80,21 @@ int socket(int domain, int type, int protocol)
 		}); \
 	})
 
+// foreign reports whether an address is of a family that the socket does not have.
+static int foreign(int rs, const struct sockaddr *a, socklen_t n)
+{
+	if (!a || n < sizeof(struct sockaddr_in) || a->sa_family == AF_UNSPEC || a->sa_family == AF_INET)
+		return 0;
+	return a->sa_family != AF_INET6 || own(rs)->domain == AF_INET;
+}
+
 // Programs go on without an address that the host does not have, if the errno is that of the kernel.
 int bind(int fd, const struct sockaddr *a, socklen_t n)
 {
+	int rs = now_of(fd);
+
+	if (rs >= 0 && foreign(rs, a, n))
+		return fail(EAFNOSUPPORT);
 	int result = CALL(bind, fd, a, n);
 
 	return result && errno == ENODEV ? fail(EADDRNOTAVAIL) : result;
@@ -271,6 +283,8 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 	GUARD(1);
 	if ((result = begun(rs, before)) != 1)
 		return result;
+	if (foreign(rs, a, n))
+		return fail(EAFNOSUPPORT);
 	result = attempt(rs, a, n);
 	if (result && errno == EINVAL && listens(rs))
 		return fail(EISCONN);

@@ -131,6 +131,8 @@ ssize_t take(int rs, struct msghdr *m, int flags)
 
 	if (m->msg_iovlen && !m->msg_iov)
 		return fail(EFAULT);
+	if ((flags & MSG_OOB) && own(rs)->type == SOCK_STREAM) // there is no urgent data
+		return fail(EINVAL);
 	plain.msg_control = NULL;
 	plain.msg_controllen = 0;
 	int all = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && own(rs)->type == SOCK_STREAM && blocks(rs, flags);
@@ -162,6 +164,12 @@ static ssize_t give_all(int rs, struct msghdr *m, int flags)
 	return sent;
 }
 
+// given is done for a call that sends: a stream without a connection has no reader.
+static ssize_t given(int rs, ssize_t n, int before)
+{
+	return n < 0 && errno == ENOTCONN && own(rs)->type == SOCK_STREAM ? fail(EPIPE) : done(n, before);
+}
+
 ssize_t give(int rs, const struct msghdr *m, int flags)
 {
 	struct iovec few[FEW], *copy;
@@ -184,7 +192,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 			used_up(rs, POLLOUT);
 			errno = e;
 		}
-		return done(n, before);
+		return given(rs, n, before);
 	}
 	if (!(copy = copy_of(m, few)))
 		return fail(ENOMEM);
@@ -192,7 +200,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 	ssize_t n = give_all(rs, &plain, hard);
 	if (copy != few)
 		free(copy);
-	return done(n, before);
+	return given(rs, n, before);
 }
 
 static ssize_t take_one(int rs, void *buf, size_t n, int flags)
@@ -213,12 +221,12 @@ static ssize_t give_one(int rs, const void *buf, size_t n, int flags)
 
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	return SERVE(fd, flags, NEXT(recvmsg)(fd, m, flags), take(rs, m, flags));
+	return SERVE(fd, flags, NEXT(recvmsg)(fd, m, flags), m->msg_iovlen > UIO_MAXIOV ? fail(EMSGSIZE) : take(rs, m, flags));
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	return SERVE(fd, flags, NEXT(sendmsg)(fd, m, flags), give(rs, m, flags));
+	return SERVE(fd, flags, NEXT(sendmsg)(fd, m, flags), m->msg_iovlen > UIO_MAXIOV ? fail(EMSGSIZE) : give(rs, m, flags));
 }
 
 ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict a, socklen_t *restrict length)

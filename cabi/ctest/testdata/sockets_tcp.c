@@ -303,6 +303,26 @@ static void bad_memory(int from, int to)
 	CHECK(recv(to, got, 3, MSG_WAITALL) == 3 && !strcmp(got, "abc") && !munmap(mem, page) && !munmap(mem + 2 * page, page));
 }
 
+// Calls that TCP refuses.
+static void refuses(const int p[2])
+{
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	struct sockaddr *other = (struct sockaddr *)&v6, un = {.sa_family = AF_UNIX};
+	struct iovec parts[1025];
+	struct msghdr m = {.msg_iov = parts, .msg_iovlen = 1025};
+	int s = socket(AF_INET, SOCK_STREAM, 0);
+
+	for (int i = 0; i < 1025; i++)
+		parts[i] = (struct iovec){"x", 1};
+	CHECK(bind(s, other, sizeof v6) == -1 && errno == EAFNOSUPPORT && bind(s, &un, sizeof un) == -1 && errno == EAFNOSUPPORT);
+	CHECK(connect(s, other, sizeof v6) == -1 && errno == EAFNOSUPPORT);
+	CHECK(connect(s, &un, sizeof un) == -1 && errno == EAFNOSUPPORT);
+	CHECK(send(s, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE && recv(s, &(char){0}, 1, 0) == -1 && errno == ENOTCONN);
+	CHECK(sendmsg(p[0], &m, 0) == -1 && errno == EMSGSIZE && recvmsg(p[1], &m, 0) == -1 && errno == EMSGSIZE);
+	CHECK(writev(p[0], parts, 1025) == -1 && errno == EINVAL);
+	CHECK(recv(p[0], &(char){0}, 1, MSG_OOB) == -1 && errno == EINVAL && !close(s));
+}
+
 // A datagram fills the buffers of a message one after the other. What does not fit is told.
 static void datagrams(void)
 {
@@ -360,6 +380,7 @@ int main(int count, char **words)
 	controls(p, l);
 	not_files(p[0]);
 	bad_memory(p[0], p[1]);
+	refuses(p);
 	refused();
 	tries_again();
 	connects_twice();
