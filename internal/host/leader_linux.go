@@ -227,6 +227,7 @@ func (l *leader) handle(s *session, f frame) (reply frame, fds []int) {
 	case kindRelease:
 		reply.errno = unix.EINVAL
 		if l.table.has(s, f.slot) {
+			l.unwatch(s, f.slot)
 			l.table.unassign(s, f.slot)
 			l.release(f.slot)
 			reply.errno = 0
@@ -289,6 +290,18 @@ func (l *leader) watch(s *session, w *wills, n int) {
 	if b := w.board(n); b != nil {
 		screen := l.cfg.Screen(b)
 		s.screen.Store(&screen)
+	}
+}
+
+// unwatch replaces the screen of a member that releases a slot, if it was made by the board of that slot: the next
+// owner writes to that.
+func (l *leader) unwatch(s *session, n int) {
+	if l.shared() || s.slots[0] != n {
+		return
+	}
+	s.screen.Store(nil)
+	if len(s.slots) > 1 {
+		l.watch(s, l.wills, s.slots[1])
 	}
 }
 

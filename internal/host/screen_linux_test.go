@@ -1,0 +1,49 @@
+package host
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/board"
+)
+
+// floodScreen drops the requests for a process that has ever had too many.
+type floodScreen struct{ of *board.Board }
+
+func (s floodScreen) Drop([]byte) bool { return s.of.Floods(board.Connect) > 0 }
+
+// TestScreenFollowsTheFirstSlot checks that the leader drops requests for a member by the board that this has, after it
+// has released its first slot, and not by that of the next owner of the slot.
+func TestScreenFollowsTheFirstSlot(t *testing.T) {
+	key, leader := testLeader(t)
+	leader.leader.mu.Lock()
+	leader.cfg.Screen = func(b *board.Board) board.Screen { return floodScreen{b} }
+	leader.leader.mu.Unlock()
+	const service = 0x77
+	mad := make([]byte, madMinimum)
+	mad[MADClass] = ClassCM
+	binary.BigEndian.PutUint16(mad[MADAttr:], AttrREQ)
+	binary.BigEndian.PutUint64(mad[madReqSID:], service)
+
+	g := testMember(t, key)
+	if err := g.ClaimService(service); err != nil {
+		t.Fatal(err)
+	}
+	g.claim(t, 5)
+	g.claim(t, 6)
+	g.Release(5)
+	other := testMember(t, key)
+	other.claim(t, 5)
+	other.Board().Flood(board.Connect)
+	if foreign, drop := leader.Screen(mad); !foreign || drop {
+		t.Errorf("another process has too many requests: %v, %v, want true, false", foreign, drop)
+	}
+	g.Board().Flood(board.Connect)
+	if foreign, drop := leader.Screen(mad); !foreign || !drop {
+		t.Errorf("the process has too many requests: %v, %v, want true, true", foreign, drop)
+	}
+	g.Release(6)
+	if foreign, drop := leader.Screen(mad); !foreign || drop {
+		t.Errorf("a process without a slot: %v, %v, want true, false", foreign, drop)
+	}
+}
