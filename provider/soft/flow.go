@@ -15,12 +15,18 @@ type flow struct {
 
 // CreateFlow adds a flow rule.
 func (q *rawQP) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
+	if err := q.ctx.dev.checkFramePort(attr.Port); err != nil {
+		return nil, err
+	}
 	return addRule(q.ctx.frames, attr, &q.QP, nil), nil
 }
 
 // CreateFlow adds a flow rule. The link of frames is open while a UD QP has rules.
 func (q *qp) CreateFlow(attr *verbs.FlowAttr) (verbs.DriverHandle, error) {
 	dev := q.ctx.dev
+	if err := dev.checkFramePort(attr.Port); err != nil {
+		return nil, err
+	}
 	if err := dev.openFrames(); err != nil {
 		return nil, err
 	}

@@ -240,7 +240,7 @@ func (q *qp) SetKeepAlive(idle time.Duration) error {
 
 // AttachMcast attaches the QP to a multicast group, which has no MLID on RoCE.
 func (q *qp) AttachMcast(gid verbs.GID, _ uint16) error {
-	if t, _ := q.QP.Query(); t.Port > 1 && q.ctx.dev.at(t.Port).iface != q.ctx.dev.at(1).iface {
+	if t, _ := q.QP.Query(); !q.ctx.dev.onFirst(t.Port) {
 		return fail(verbs.EOPNOTSUPP, "a QP of port %d: groups are joined on the interface of port 1 only", t.Port)
 	}
 	if err := q.Attach(addrOf(gid)); err != nil {

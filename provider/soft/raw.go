@@ -45,6 +45,18 @@ func (d *device) hasFrames() bool {
 	return d.cfg.links.Raw != nil || !d.virtual && !d.spec.streams && packet.Supported
 }
 
+// onFirst reports whether a port is on the interface of port 1.
+func (d *device) onFirst(port uint8) bool { return port <= 1 || d.at(port).iface == d.at(1).iface }
+
+// checkFramePort refuses a port on another interface than port 1: the link of frames is of that one.
+func (d *device) checkFramePort(port uint8) error {
+	if d.onFirst(port) {
+		return nil
+	}
+	return fail(verbs.EOPNOTSUPP, "port %d: Ethernet frames are those of the interface of port 1 only; use a device of "+
+		"interface %s", port, d.at(port).iface)
+}
+
 // clock returns the device's clock, in nanoseconds.
 func (d *device) clock() func() int64 {
 	if d.cfg.Clock != nil {
@@ -184,6 +196,11 @@ func (q *rawQP) QPN() uint32 { return q.Num }
 
 // Modify changes attributes and state.
 func (q *rawQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	if mask&verbs.QPAttrPort != 0 {
+		if err := q.ctx.dev.checkFramePort(attr.PortNum); err != nil {
+			return err
+		}
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	to := transport.State(attr.QPState)
