@@ -123,31 +123,51 @@ func (c *deviceContext) waitUnused() {
 	c.dev.inline.Unlock() //nolint:staticcheck // waits for the readers
 }
 
+// populate is prefetch. Tests replace it.
+var populate = prefetch
+
 // AdviseMR brings the pages of the SGEs into memory before it returns, if all SGEs are valid.
 func (p *pd) AdviseMR(advice verbs.AdviseMRAdvice, _ verbs.AdviseMRFlags, list []verbs.SGE) error {
 	need := mr.Access(0)
 	if advice == verbs.AdvicePrefetchWrite {
 		need = mr.LocalWrite
 	}
-	p.ctx.dev.inline.RLock() // keeps the regions
-	defer p.ctx.dev.inline.RUnlock()
 	for i := range list {
-		if _, err := p.advised(i, &list[i], need); err != nil {
+		if err := p.withAdvised(i, list[i], need, func([]byte) error { return nil }); err != nil {
 			return err
 		}
 	}
 	if advice == verbs.AdvicePrefetchNoFault {
 		return nil // pages in memory need no work
 	}
-	for i := range list {
-		b, err := p.advised(i, &list[i], need)
-		if err != nil {
-			return err
+	for i, rest := range list {
+		for rest.Length > 0 {
+			piece := rest
+			piece.Length = min(piece.Length, adviceStep)
+			if err := p.withAdvised(i, piece, need, func(b []byte) error { return populate(b, need != 0) }); err != nil {
+				return err
+			}
+			rest.Addr, rest.Length = rest.Addr+uint64(piece.Length), rest.Length-piece.Length
 		}
-		if err := prefetch(b, need != 0); err != nil {
-			return fail(syscall.EFAULT, "SGE %d, address %#x, %d bytes: cannot bring the pages in: %v", i, list[i].Addr,
-				list[i].Length, err)
-		}
+	}
+	return nil
+}
+
+// adviceStep is the length in bytes of what AdviseMR brings in at once. Meanwhile no region is removed, and a post of
+// inline data waits for the removal.
+const adviceStep = 2 << 20
+
+// withAdvised calls f with the memory of an SGE, which stays registered until f returns.
+func (p *pd) withAdvised(i int, s verbs.SGE, need mr.Access, f func([]byte) error) error {
+	p.ctx.dev.inline.RLock()
+	defer p.ctx.dev.inline.RUnlock()
+	b, err := p.advised(i, &s, need)
+	if err != nil {
+		return err
+	}
+	if err := f(b); err != nil {
+		return fail(syscall.EFAULT, "SGE %d, address %#x, %d bytes: cannot bring the pages in: %v", i, s.Addr, s.Length,
+			err)
 	}
 	return nil
 }
