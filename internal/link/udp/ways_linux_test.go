@@ -158,27 +158,6 @@ func testBytesAreCounted(t *testing.T) {
 	}
 }
 
-// TestOwnSocketIsReadAfterMADs checks that datagrams for QP 1 do not delay the packets of this process's QPs.
-func TestOwnSocketIsReadAfterMADs(t *testing.T) {
-	l := openShared(t, testPort(t), 1, lo4)
-	p := l.ports[0]
-	for !slices.ContainsFunc(p.rx, func(s rxSocket) bool { return s.gsi() }) {
-		p.Wait(1e6)
-		p.mu.Lock()
-		p.mu.Unlock() //nolint:staticcheck // rx changes with it held
-	}
-	for i := range 3 * gsiTurns {
-		sendMAD(l, lo4, mad(host.AttrREQ, 0, uint32(i), 0))
-		receive(t, p, 1)
-		sendTo(l, lo4, l.qpn(0))
-		hasArrived(t, p)
-		var rx link.RxBatch
-		if n := p.Recv(&rx); n != 1 {
-			t.Fatalf("after datagram %d for QP 1 Recv returned %d packets, want 1", i, n)
-		}
-	}
-}
-
 // TestFailedWatchLeavesTheFirstSocket checks that a waiter that cannot watch a second socket has no descriptor more,
 // and watches the first one.
 func TestFailedWatchLeavesTheFirstSocket(t *testing.T) {
