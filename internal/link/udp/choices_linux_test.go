@@ -242,14 +242,19 @@ func TestWholeBatch(t *testing.T) {
 	}
 }
 
+// readsGSI reports whether a port reads the socket of QP 1, which another goroutine adds.
+func readsGSI(p *port) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.ContainsFunc(p.rx, func(s rxSocket) bool { return s.gsi() })
+}
+
 // TestManyPacketsOfTheOwnSocket checks that only many messages for QP 1 make the next Recv look at all sockets.
 func TestManyPacketsOfTheOwnSocket(t *testing.T) {
 	l := openShared(t, testPort(t), 1, lo4)
 	p := l.ports[0]
-	for !slices.ContainsFunc(p.rx, func(s rxSocket) bool { return s.gsi() }) {
+	for !readsGSI(p) {
 		p.Wait(1e6)
-		p.mu.Lock()
-		p.mu.Unlock() //nolint:staticcheck // rx changes with it held
 	}
 	l.gso.Store(false)
 	for range 2 { // the first Recv may find which socket to read

@@ -181,6 +181,26 @@ func TestSharedSlotsAreEqualEverywhere(t *testing.T) {
 	}
 }
 
+// TestLeadingAfterLeaving checks that a link that learns that it leads at an address after it has left it keeps no
+// socket of it.
+func TestLeadingAfterLeaving(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t), Shared: true}).(*Link)
+	old := l.members[lo4b]
+	setAddrs(t, l, lo4)
+	var late [2]int
+	for i := range late {
+		fd, err := l.openRecv(lo4b, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		late[i] = fd
+	}
+	l.leadAs(old, lo4b, late[0], late[1])
+	setAddrs(t, l, lo4, lo4b)
+	sendTo(l, lo4b, l.qpn(0))
+	receive(t, l.Ports()[0], 1)
+}
+
 // TestLostOfAnEarlierMember checks that the end of verbena serve does not end receiving at an address that the link has
 // left and got again since.
 func TestLostOfAnEarlierMember(t *testing.T) {

@@ -118,7 +118,7 @@ func (l *Link) joinGroup(a netip.Addr) (err error) {
 	}
 	m := &member{uses: map[uint64]int{}}
 	cfg := l.hostConfig(a)
-	cfg.Lead = func(gsi, strays int) { l.lead(m.group, a, gsi, strays) }
+	cfg.Lead = func(gsi, strays int) { l.leadAs(m, a, gsi, strays) }
 	cfg.Lost = func(err error) { go l.lost(m, a, err) }
 	if m.group, err = host.Join(KeyOf(l.cfg.Port, a, l.ifi.Index), cfg); err != nil {
 		return err
@@ -183,6 +183,19 @@ func (l *Link) learn(fd int) {
 	if on, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_GRO); err == nil && on != 0 {
 		l.gro.Store(true)
 	}
+}
+
+// leadAs is lead for a member. If the link has left the address meanwhile, the sockets are closed: they would keep the
+// port from whoever gets the address next, this link included.
+func (l *Link) leadAs(m *member, a netip.Addr, gsi, strays int) {
+	l.membersMu.Lock() // dropAddr deletes the member before it removes the sockets of the address
+	defer l.membersMu.Unlock()
+	if l.members[a] == m {
+		l.lead(m.group, a, gsi, strays)
+		return
+	}
+	unix.Close(gsi)
+	unix.Close(strays)
 }
 
 // lead makes port 0 read the socket of QP 1 at an address, and a goroutine that of strays.
