@@ -47,6 +47,14 @@ func TestDrainEmptiesASocket(t *testing.T) {
 	}
 }
 
+// endsAtExec checks that a program that this process executes does not get a descriptor.
+func endsAtExec(t *testing.T, fd int) {
+	t.Helper()
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("descriptor %d has flags %#x, %v; want FD_CLOEXEC", fd, flags, err)
+	}
+}
+
 // TestOnlyDirectoriesAreLocked checks that neither files nor symbolic links are opened for a lock, and that a program
 // that this process executes does not get the lock.
 func TestOnlyDirectoriesAreLocked(t *testing.T) {
@@ -73,9 +81,7 @@ func TestOnlyDirectoriesAreLocked(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-			t.Errorf("%s: flags %#x of the descriptor, %v; want FD_CLOEXEC", name, flags, err)
-		}
+		endsAtExec(t, fd)
 		unix.Close(fd)
 	}
 }
@@ -87,22 +93,12 @@ func TestSocketsOfAVaultAreNotInherited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.close()
-	var fds []int
-	for range chunk {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fds = append(fds, fd)
-	}
-	if err := v.add(fds); err != nil {
+	if err := v.add(socketsOfChunk(t)); err != nil {
 		t.Fatal(err)
 	}
 	if err := v.use(0, func(fds []int) {
 		for _, fd := range fds {
-			if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
-				t.Errorf("descriptor %d has flags %#x, %v; want FD_CLOEXEC", fd, flags, err)
-			}
+			endsAtExec(t, fd)
 		}
 	}); err != nil {
 		t.Fatal(err)

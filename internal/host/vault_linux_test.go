@@ -20,6 +20,19 @@ func inode(t *testing.T, fd int) uint64 {
 	return st.Ino
 }
 
+// socketsOfChunk returns as many sockets as a vault takes at once.
+func socketsOfChunk(t *testing.T) (fds []int) {
+	t.Helper()
+	for range chunk {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fds = append(fds, fd)
+	}
+	return fds
+}
+
 // TestVault checks that sockets stay in a vault, in order, whichever process added or peeked at them.
 func TestVault(t *testing.T) {
 	v, err := newVault()
@@ -30,13 +43,8 @@ func TestVault(t *testing.T) {
 	var want []uint64
 	before := descriptors(t)
 	for range sockets / chunk {
-		var fds []int
-		for range chunk {
-			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			fds = append(fds, fd)
+		fds := socketsOfChunk(t)
+		for _, fd := range fds {
 			want = append(want, inode(t, fd))
 		}
 		if err := v.add(fds); err != nil {

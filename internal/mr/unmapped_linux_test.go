@@ -8,17 +8,24 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// TestUnmapped has each access meet memory that is not mapped, on either side, at the start and in the middle.
-func TestUnmapped(t *testing.T) {
-	page := unix.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+// beforeGap returns n bytes, whole pages, and behind them a page that cannot be accessed.
+func beforeGap(t *testing.T, n int) []byte {
+	t.Helper()
+	mem, err := unix.Mmap(-1, 0, n+unix.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = unix.Munmap(mem) }()
-	if err := unix.Mprotect(mem[page:], unix.PROT_NONE); err != nil {
+	t.Cleanup(func() { _ = unix.Munmap(mem) })
+	if err := unix.Mprotect(mem[n:], unix.PROT_NONE); err != nil {
 		t.Fatal(err)
 	}
+	return mem
+}
+
+// TestUnmapped has each access meet memory that is not mapped, on either side, at the start and in the middle.
+func TestUnmapped(t *testing.T) {
+	page := unix.Getpagesize()
+	mem := beforeGap(t, page)
 	buf := make([]byte, 4096)
 	for _, off := range []int{page - 600, page - 8, page, page + 100} {
 		gone := mem[off:][:700]
@@ -91,14 +98,7 @@ func BenchmarkCopy(b *testing.B) {
 func TestUnmappedLong(t *testing.T) {
 	const n = 64 << 10
 	page := unix.Getpagesize()
-	mem, err := unix.Mmap(-1, 0, n+page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = unix.Munmap(mem) }()
-	if err := unix.Mprotect(mem[n:], unix.PROT_NONE); err != nil {
-		t.Fatal(err)
-	}
+	mem := beforeGap(t, n)
 	buf := make([]byte, n)
 	for range 3 { // the processor's state after a fault permits another one
 		for _, off := range []int{page, page - 1, 1} {
