@@ -65,8 +65,8 @@ def more(read, than):
 def rewound():
     os.lseek(fd, 0, os.SEEK_SET)
     return os.read(fd, 30)
-n = more(lambda: os.pread(fd, 30, 0), more(rewound, more(rewound, 0)))
-assert os.read(fd, 30) == b""
+n = more(rewound, more(lambda: os.pread(fd, 30, 0), more(rewound, 0)))
+assert os.read(fd, 30) == b"" # a pread before this would add the digits of a longer value
 print(n)`
 	for { // both ends have connected, and exchange messages
 		if n, _ := strconv.Atoi(strings.TrimSpace(output(t, inC("cat", folder+"/sent_pkts")...))); n > 100 {
