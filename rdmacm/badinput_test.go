@@ -203,3 +203,42 @@ func TestBadDatagramsAreCounted(tt *testing.T) {
 		tt.Error(err)
 	}
 }
+
+// The program may look at the private data of a request after the device has reused the datagram's memory.
+func TestPrivateDataOutlivesItsDatagram(tt *testing.T) {
+	t := newTarget(tt, 8)
+	defer t.close()
+	mad := request(1)
+	m := cmmsg.Msg(mad)
+	m.SetPrivate(append(cmmsg.AppendIPHeader(nil, netip.AddrPortFrom(fuzzThere, 4000), fuzzHere), "hello"...))
+	t.give(mad)
+	clear(mad)
+	ev, err := t.ch.TryGetEvent()
+	if err != nil {
+		tt.Fatal(err)
+	}
+	if got := string(ev.Conn.PrivateData[:5]); got != "hello" {
+		tt.Errorf("the private data is %q, want %q", got, "hello")
+	}
+	_ = ev.Ack()
+}
+
+// A request for a listener that has ended just now leaves nothing.
+func TestRequestAfterTheEndOfItsListener(tt *testing.T) {
+	t := newTarget(tt, 8)
+	defer t.close()
+	setState := func(s state) {
+		t.l.mu.Lock()
+		defer t.l.mu.Unlock()
+		t.l.state = s
+	}
+	setState(stAddrBound)
+	t.give(request(1))
+	setState(stListen)
+	if _, err := t.ch.TryGetEvent(); err == nil {
+		tt.Error("an event came of it")
+	}
+	if live := t.d.cm.live(); live != 0 {
+		tt.Errorf("%d connections are left", live)
+	}
+}

@@ -215,3 +215,25 @@ func TestDisconnectFromNobody(t *testing.T) {
 		w.ok(l.Close())
 	})
 }
+
+// A wait for a message ends at once with the connection: no acknowledgement is under way that it could wait for.
+func TestReceiveEndsAtOnceWithTheConnection(t *testing.T) {
+	in(t, func(w *world) {
+		c, s, l := w.dialled()
+		ended := make(chan time.Duration)
+		go func() {
+			begin := time.Now()
+			if _, err := c.GetRecvComp(bg); !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
+			ended <- time.Since(begin)
+		}()
+		synctest.Wait()
+		w.ok(s.Close())
+		if took := <-ended; took >= 20*time.Millisecond {
+			t.Errorf("the wait has ended after %v", took)
+		}
+		w.ok(c.Close())
+		w.ok(l.Close())
+	})
+}

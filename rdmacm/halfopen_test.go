@@ -135,6 +135,7 @@ func TestHalfOpenLimitOfAnID(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.newEnd(w.b, rdmacm.PSTCP)
 		w.errno(l.SetHalfOpenLimit(0), syscall.EINVAL)
+		w.ok(l.SetHalfOpenLimit(1))
 		w.ok(l.SetHalfOpenLimit(2))
 		w.ok(l.BindAddr(at(addrB, port)))
 		w.ok(l.Listen(0))

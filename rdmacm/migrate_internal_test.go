@@ -206,3 +206,32 @@ func TestC_ID_15_MigrateToTheSameChannel(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// While Migrate waits the ID is on its old channel alone: the new one keeps nothing of an ID that is closed meanwhile,
+// and the old one closes its ID.
+func TestC_ID_15_OneChannelWhileMigrateWaits(t *testing.T) {
+	id, ch, open := migrating(t, 0)
+	to := newChannel(id.host)
+	done := begin(func() error { return id.Migrate(to) })
+	id.destroyAll()
+	_ = open.Ack()
+	if err := <-done; !errors.Is(err, ErrClosed) || len(to.ids) != 0 {
+		t.Errorf("Migrate to another channel: %v, want ErrClosed; %d IDs are on that channel", err, len(to.ids))
+	}
+	if err := errors.Join(ch.Close(), to.Close()); err != nil {
+		t.Error(err)
+	}
+
+	id, ch, open = migrating(t, 0)
+	done = begin(func() error { return id.Migrate(ch) })
+	if err := ch.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = open.Ack()
+	if err := <-done; !errors.Is(err, ErrClosed) {
+		t.Errorf("Migrate to the same channel, which is closed: %v, want ErrClosed", err)
+	}
+	if err := id.Close(); !errors.Is(err, ErrClosed) {
+		t.Errorf("the channel's Close has left the ID open: %v", err)
+	}
+}

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
 func TestC_BIND_04_PortRange(t *testing.T) {
@@ -163,6 +166,54 @@ func TestNextPortOfTheRange(t *testing.T) {
 		t.Error(err)
 	}
 	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An ID that waits for the port that TCP chooses has none in the table, and each port has a place there.
+func TestMoveToAPortOfTCP(t *testing.T) {
+	table := portTable{}
+	id := &ID{ps: PSTCP, binding: binding{local: netip.AddrPortFrom(fuzzHere, 0)}}
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	for _, port := range []uint16{0, 1, 0, 65535, 7} {
+		table.move(id, port)
+		want := map[bool]int{true: 1}[port != 0]
+		if got := len(table[portKey{PSTCP, port}]); got != want || len(table) != want || id.local.Port() != port {
+			t.Errorf("port %d: %d owners, want %d; %d ports; the ID is at %v", port, got, want, len(table), id.local)
+		}
+	}
+}
+
+// A port of RoCE stays when the program reads it, although a TCP socket has the same.
+func TestPortThatTCPHas(t *testing.T) {
+	loopback := netip.MustParseAddr("127.0.0.1")
+	tcp, err := net.ListenTCP("tcp4", net.TCPAddrFromAddrPort(netip.AddrPortFrom(loopback, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	port := tcp.Addr().(*net.TCPAddr).AddrPort().Port()
+	old := ephemeral
+	defer func() { ephemeral = old }()
+	ephemeral = func() (low, high uint16) { return port, port }
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", loopback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(dev)
+	id, err := h.CreateID(nil, PSTCP, nil)
+	if err == nil {
+		err = id.BindAddr(netip.AddrPortFrom(loopback, 0))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ephemeral = func() (low, high uint16) { return port - 3, port } // a search would find another one
+	if got := id.SrcPort(); got != port {
+		t.Errorf("the port is %d, and was %d", got, port)
+	}
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -163,6 +163,9 @@ func TestStreamParameters(t *testing.T) {
 		}
 		w.errno(passive.Accept(w.Context(), nil), syscall.EINVAL)
 		w.errno(passive.Reject(nil), syscall.EINVAL)
+		if passive.incoming != nil {
+			t.Error("the ID keeps the request that it has answered")
+		}
 		for _, id := range []*ID{active, passive} {
 			w.ok(id.Notify(verbs.EventCommEst))
 			if a, _, err := id.QP().Query(0); err != nil || a.QPState != verbs.QPSRTS {
@@ -536,5 +539,21 @@ func TestStreamOfAnIDThatIsClosed(t *testing.T) {
 			t.Errorf("%d bytes, %v came, want the end", n, err)
 		}
 		w.discard(id)
+	})
+}
+
+// The event of a peer whose link address is known is there when ResolveAddr returns.
+func TestResolveAddrOfAKnownPeerIsOver(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		ch := newChannel(w.h)
+		id := w.id(ch)
+		w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:7"), time.Second))
+		if ev, err := ch.TryGetEvent(); err != nil || ev.Type != EventAddrResolved {
+			t.Errorf("%+v, %v", ev, err)
+		} else {
+			w.ok(ev.Ack())
+		}
+		w.ok(id.Close())
+		w.ok(ch.Close())
 	})
 }
