@@ -125,3 +125,16 @@ func TestClosedWhileConnecting(t *testing.T) {
 		}
 	})
 }
+
+// Late events of an attempt to connect that has failed, or of a stream that is closed, begin nothing.
+func TestEventsAfterTheEnd(t *testing.T) {
+	for _, over := range []streamState{streamFailed, streamClosed} {
+		connecting(t, func(st *Stream) {
+			st.state = over
+			st.onEvent(&cmEvent{Type: rdmacm.EventAddrError, Err: syscall.ETIMEDOUT})
+			if st.tries != 0 || st.state != over {
+				t.Errorf("state %d: the address is looked for again, state %d", over, st.state)
+			}
+		})
+	}
+}

@@ -112,7 +112,7 @@ func (d *Datagram) open(addr netip.AddrPort) error {
 	}
 	d.udp = c
 	for _, o := range d.options {
-		_ = setUDP(c, o)
+		setUDP(c, o)
 	}
 	d.ended.Go(func() { d.receiveUDP(c) })
 	return nil
@@ -125,7 +125,7 @@ func (d *Datagram) SetUDPOption(level, name, value int) error {
 	defer d.mu.Unlock()
 	o := udpOption{level, name, value}
 	if d.udp != nil {
-		_ = setUDP(d.udp, o) // the system may not know the option
+		setUDP(d.udp, o)
 		return nil
 	}
 	d.options = append(d.options, o)

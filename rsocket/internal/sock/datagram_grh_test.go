@@ -5,7 +5,9 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
 )
@@ -124,4 +126,67 @@ func TestWatchOfAClosedQP(t *testing.T) {
 	}
 	ok(t, ah.Close())
 	q.close()
+}
+
+// A QP that has no events any more, as that of a removed device, is looked at all the same until it is closed. The
+// socket is free between the looks.
+func TestLooksAtAQPWithoutEvents(t *testing.T) {
+	q := must(newDatagramQP(hosted(t), ownAddr.Addr(), 1))(t)
+	attr := must((&dest{to: ownAddr, q: q}).path())(t)
+	ah := must(q.id.PD().CreateAH(&attr))(t)
+	d := &Datagram{}
+	var over sync.WaitGroup
+	over.Go(func() { q.look(d) })
+	for range 2 {
+		await(t, func() bool {
+			if !d.mu.TryLock() {
+				return false
+			}
+			defer d.mu.Unlock()
+			q.free = nil
+			ok(t, q.sendToNobody(0, ah))
+			return true
+		})
+		await(t, func() bool {
+			if !d.mu.TryLock() {
+				return false
+			}
+			defer d.mu.Unlock()
+			return len(q.free) == 1
+		})
+	}
+	ok(t, ah.Close())
+	close(q.over)
+	over.Wait()
+	q.over = make(chan struct{})
+	q.close()
+}
+
+// await waits until done is true, for 20 s at most.
+func await(t *testing.T, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it has not come about in 20 s")
+		}
+	}
+}
+
+// Close returns when the goroutines of the socket have ended, and not before.
+func TestDatagramCloseWaitsForItsGoroutines(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	goOn, closed := make(chan struct{}), make(chan struct{})
+	d.ended.Go(func() { <-goOn })
+	go func() {
+		d.Close()
+		close(closed)
+	}()
+	await(t, d.IsClosed)
+	select {
+	case <-closed:
+		t.Error("Close has returned while a goroutine runs")
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(goOn)
+	<-closed
 }

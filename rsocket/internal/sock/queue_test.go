@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // Only a connected stream enters the queue of an acceptor, and none after Close. A caller of Poll wakes for it.
@@ -142,4 +143,85 @@ func TestUnwatch(t *testing.T) {
 			t.Errorf("%s: %d wake-ups after Unwatch, %d of another waiter", name, len(w.C), len(stays.C))
 		}
 	}
+}
+
+// withCQ returns a connected stream that has a CQ with a completion channel. free destroys them.
+func withCQ(t *testing.T) (st *Stream, free func()) {
+	t.Helper()
+	id := must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	st = NewStream(nil, Options{})
+	st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+	st.res.ch = must(id.Verbs().CreateCompChannel())(t)
+	st.res.cq = must(id.Verbs().CreateCQ(1, &verbs.CQOptions{Channel: st.res.ch}))(t)
+	return st, func() {
+		t.Helper()
+		_ = st.res.cq.Close() // the test may have closed it
+		ok(t, st.res.ch.Close())
+		ok(t, id.Close())
+	}
+}
+
+// After an event the CQ is asked for another one only if somebody waits for it.
+func TestEventsForWaitersOnly(t *testing.T) {
+	st, free := withCQ(t)
+	defer free()
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	w := NewWaiter()
+	for name, c := range map[string]struct{ begin, end func() }{
+		"a reader":      {func() { st.read.waiter.on = true }, func() { st.read.waiter.on = false }},
+		"a writer":      {func() { st.write.waiter.on = true }, func() { st.write.waiter.on = false }},
+		"another":       {func() { st.others.add(&w) }, func() { st.others.remove(&w) }},
+		"nobody at all": {func() {}, func() {}},
+	} {
+		c.begin()
+		st.armed = true
+		if st.onCQEvent(); st.armed != (name != "nobody at all") {
+			t.Errorf("%s waits: the CQ is armed: %v", name, st.armed)
+		}
+		c.end()
+	}
+}
+
+// A wait does not sleep if the CQ fails.
+func TestArmOfAFailedCQ(t *testing.T) {
+	st, free := withCQ(t)
+	defer free()
+	ok(t, st.res.cq.Close())
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.arm() || st.state != streamFailed || st.armed {
+		t.Errorf("state %d, armed %v: the wait goes on", st.state, st.armed)
+	}
+	if st.arm() {
+		t.Error("a stream that has failed is armed")
+	}
+}
+
+// A stream that is not connected has nothing that the peer has not acknowledged.
+func TestUnackedWithoutAConnection(t *testing.T) {
+	st := NewStream(nil, Options{})
+	for _, st.state = range []streamState{streamNew, streamConnecting, streamFailed, streamClosed} {
+		if n := st.Unacked(); n != 0 {
+			t.Errorf("state %d: %d bytes", st.state, n)
+		}
+	}
+}
+
+// A map that is refused has the offset -1.
+func TestRefusedIOMaps(t *testing.T) {
+	st := NewStream(nil, Options{})
+	check := func(buf []byte, remote bool, want error) {
+		t.Helper()
+		if at, err := st.IOMap(buf, remote, 5); at != -1 || !errors.Is(err, want) {
+			t.Errorf("offset %d, %v, want -1 and %v", at, err, want)
+		}
+	}
+	check(make([]byte, 1), false, syscall.EINVAL) // no connection
+	st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+	check(nil, false, syscall.EINVAL)
+	check(make([]byte, 1), true, syscall.ENOMEM) // the peer has no table
+	st.closed = true
+	check(make([]byte, 1), false, net.ErrClosed)
 }

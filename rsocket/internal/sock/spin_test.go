@@ -46,9 +46,14 @@ func TestR_POLL_07_StreamsAreBusyFirst(t *testing.T) {
 	}
 	for _, off := range []time.Duration{0, -1} {
 		st.poll = off
-		if looks, _ := busy(); looks != 0 {
-			t.Errorf("%d looks with %v", looks, off)
+		var p WaitMode
+		st.mu.Lock()
+		for range 10 {
+			if st.spin(&p) {
+				t.Errorf("a look with %v", off)
+			}
 		}
+		st.mu.Unlock()
 	}
 	st.poll, st.state = time.Hour, streamConnecting
 	if looks, _ := busy(); looks != 0 {

@@ -6,14 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUDP sets an option of the UDP socket.
-func setUDP(c *net.UDPConn, o udpOption) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	if cerr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), o.level, o.name, o.value) }); cerr != nil {
-		return cerr
-	}
-	return err
+// setUDP sets an option of the UDP socket. One that the system refuses has no effect.
+func setUDP(c *net.UDPConn, o udpOption) {
+	raw, _ := c.SyscallConn() // it has no error if c is not nil
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), o.level, o.name, o.value) })
 }
