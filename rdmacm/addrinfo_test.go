@@ -55,6 +55,9 @@ func TestC_GAI_07_C_GAI_09_C_GAI_16_RouteOfTheHints(t *testing.T) {
 			}
 			w.ok(id.Close())
 		}
+		if res := must(rdmacm.GetAddrInfo(bg, "", "", &rdmacm.AddrInfo{Route: data}))(w); res.DstAddr != at(addrB, 0) {
+			t.Errorf("without a service: %v", res.DstAddr)
+		}
 		for _, n := range []int{1, 63, 65, 73, 128} {
 			_, err := rdmacm.GetAddrInfo(bg, "", "1", &rdmacm.AddrInfo{Route: make([]byte, n)})
 			w.errno(err, syscall.EINVAL)

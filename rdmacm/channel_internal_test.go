@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/cm"
 )
 
 // Two events whose tokens have become one wake two waiters: the first of them passes the token on.
@@ -92,6 +94,12 @@ func TestFullListenerBeginsNoHandshake(t *testing.T) {
 		}
 	}
 	l.under.Store(0)
+	for n := range cm.MaxBacklog + 1 { // connections that wait for Accept
+		if _, full, err := l.begin("accept"); full != (n == cm.MaxBacklog) || err != nil {
+			t.Fatalf("%d connections: full %v, %v", n, full, err)
+		}
+		l.made <- made{}
+	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}

@@ -1,9 +1,13 @@
 package rdmacm
 
 import (
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // The two lists of the queue are never the same: events that are added while others are handled do not overwrite
@@ -33,5 +37,76 @@ func TestEventQueueKeepsWhatIsHandled(t *testing.T) {
 		if round%5 == 0 && q.take() != nil {
 			want = next // those are taken and never handled
 		}
+	}
+}
+
+// card is a device on a network interface.
+//
+//conformance:fake
+type card struct {
+	verbs.DriverDevice
+	on string
+}
+
+func (c *card) Info() verbs.DriverInfo {
+	info := c.DriverDevice.Info()
+	info.Interface = c.on
+	return info
+}
+
+// An iWARP adapter has the addresses of its network interface at the only place of its table.
+func TestAddressesOfAnIWARPAdapter(t *testing.T) {
+	h, d := startedHost(t)
+	first := gidPlace{firstPort, 0}
+	for _, c := range []struct {
+		on, addr string
+		want     gidPlace
+	}{
+		{"card7", "fe80::1%card7", first}, {"card7", "fe80::1%card8", noPlace}, {"", "fe80::1%card7", noPlace},
+		{"", "198.18.0.1", noPlace},
+	} {
+		vdev := driver.NewDevice(&card{driver.Of[verbs.DriverDevice](d.vdev), c.on})
+		adapter := &device{host: h, vdev: vdev, ctx: d.ctx, kernel: true, iwarp: true}
+		if got := adapter.find(netip.MustParseAddr(c.addr)); got != c.want {
+			t.Errorf("%s on interface %q: place %v, want %v", c.addr, c.on, got, c.want)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A device that has gone is closed and forgotten when nothing uses it any more.
+func TestDeviceThatHasGoneIsForgotten(t *testing.T) {
+	h, d := startedHost(t)
+	h.list = func() ([]*verbs.Device, error) { return nil, nil }
+	h.mu.Lock()
+	d.retire()
+	d.gone = true
+	d.busy = 1
+	d.retire()
+	d.busy = 0
+	d.users[nil] = struct{}{}
+	d.retire()
+	delete(d.users, nil)
+	if len(h.devices) != 1 {
+		t.Errorf("%d devices while it is in use", len(h.devices))
+	}
+	for range 2 { // once more has no effect
+		if d.retire(); len(h.devices) != 0 {
+			t.Errorf("%d devices afterwards", len(h.devices))
+		}
+	}
+	h.mu.Unlock()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := d.ctx.QueryDevice(); err != nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the device is still open after 20 s")
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
 	}
 }

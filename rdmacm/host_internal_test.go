@@ -264,3 +264,69 @@ func TestDevicesWithoutTheRemovedOne(t *testing.T) {
 		t.Errorf("%d devices, %v; want ENODEV", len(list), err)
 	}
 }
+
+// When the addresses of a device have changed, an ID has the new place of its address in the table. It keeps its place
+// if the address is gone, if it is the ID of a request, which has come to one place, and if it has left the device.
+func TestPlacesAfterAChangeOfAddresses(t *testing.T) {
+	h := memoryHost(t)
+	id := boundID(t, h)
+	d, found := id.dev, id.sgid
+	old := gidPlace{firstPort, 77}
+	for name, c := range map[string]struct {
+		change func()
+		want   gidPlace
+	}{
+		"it is at another place": {func() {}, found},
+		"it is gone":             {func() { id.local = netip.AddrPortFrom(fuzzThere, 7) }, old},
+		"a request":              {func() { id.passive = true }, old},
+		"another device":         {func() { id.dev = &device{host: h} }, old},
+	} {
+		id.mu.Lock()
+		local := id.local
+		id.sgid = old
+		c.change()
+		id.mu.Unlock()
+		d.moved(false)
+		id.mu.Lock()
+		if id.sgid != c.want {
+			t.Errorf("%s: the place is %v, want %v", name, id.sgid, c.want)
+		}
+		id.local, id.passive, id.dev, id.sgid = local, false, d, found
+		id.mu.Unlock()
+	}
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A failed resolution gives up the device that it has found, unless the program has made something on it.
+func TestDeviceOfAFailedResolution(t *testing.T) {
+	h := memoryHost(t)
+	id := boundID(t, h)
+	d, local, wildcard := id.dev, id.local, netip.IPv4Unspecified()
+	id.mu.Lock()
+	for name, c := range map[string]struct{ make, destroy func() }{
+		"a QP":                      {func() { id.qp = new(verbs.QP) }, func() { id.qp = nil }},
+		"an SRQ":                    {func() { id.srq = new(verbs.SRQ) }, func() { id.srq = nil }},
+		"a group":                   {func() { id.groups = map[netip.Addr]*group{{}: {}} }, func() { id.groups = nil }},
+		"an address of the program": {func() { id.wildcard = netip.Addr{} }, func() {}},
+	} {
+		id.wildcard = wildcard
+		c.make()
+		if id.unresolve(); id.dev != d || id.local != local {
+			t.Errorf("with %s the device is %v, the address %v", name, id.dev, id.local)
+		}
+		c.destroy()
+	}
+	id.wildcard = wildcard
+	id.unresolve()
+	h.mu.Lock()
+	if id.dev != nil || id.local.Addr() != wildcard || id.local.Port() != local.Port() || len(d.users) != 0 {
+		t.Errorf("the device is %v, the address %v; %d IDs are bound to it", id.dev, id.local, len(d.users))
+	}
+	h.mu.Unlock()
+	id.mu.Unlock()
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -78,9 +78,7 @@ func (id *ID) Listen(backlog int) error {
 		delete(h.wild, id)
 		return id.because(op, err)
 	}
-	if id.local.Addr().IsUnspecified() {
-		h.look()
-	}
+	h.look()
 	id.state = stListen
 	return nil
 }

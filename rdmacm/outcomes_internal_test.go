@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/observe"
 	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -198,6 +199,60 @@ func TestHandshakeThatFails(t *testing.T) {
 	cancel()
 	<-done
 	if err := errors.Join(l.Close(), hosts[0].Close(), hosts[1].Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The sizes of the QP are the defaults if none is given, and those that are given as they are.
+func TestSizesOfTheQPOfOptions(t *testing.T) {
+	for _, c := range []struct{ opts, want verbs.QPCap }{
+		{verbs.QPCap{}, verbs.QPCap{MaxSendWR: 64, MaxRecvWR: 64, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}},
+		{verbs.QPCap{MaxSendWR: 3}, verbs.QPCap{MaxSendWR: 3}},
+	} {
+		for _, all := range []bool{false, true} {
+			if got := (&Options{QP: c.opts, SigAll: all}).init(); got.Cap != c.want || got.SigAll != all {
+				t.Errorf("%+v, all sends signaled %v: %+v", c.opts, all, got)
+			}
+		}
+	}
+}
+
+// A request waits for its answer until that comes, or the ID is closed, or its device is removed.
+func TestRequestThatWaits(t *testing.T) {
+	h := memoryHost(t)
+	ch := newChannel(h)
+	id, err := h.CreateID(ch, PSTCP, nil)
+	if err == nil {
+		err = id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.AddrPortFrom(fuzzThere, 7), time.Second)
+	}
+	if err == nil {
+		err = id.ResolveRoute(t.Context(), time.Second)
+	}
+	if err == nil {
+		err = id.Connect(t.Context(), &ConnParam{QPNum: 5})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	id.mu.Lock()
+	for _, c := range []struct {
+		state state
+		conn  connState
+		of    *cm.ID
+		want  bool
+	}{
+		{stConnect, connRequesting, id.cmid, true}, {stConnect, connRequesting, new(cm.ID), false},
+		{stDestroying, connRequesting, id.cmid, false}, {stRemoved, connRequesting, id.cmid, false},
+		{stConnect, connFailed, id.cmid, false},
+	} {
+		id.state, id.conn = c.state, c.conn
+		if got := id.waitsFor(c.of); got != c.want {
+			t.Errorf("%v, %v, of this ID %v: waits %v", c.state, c.conn, c.of == id.cmid, got)
+		}
+	}
+	id.state, id.conn = stConnect, connRequesting
+	id.mu.Unlock()
+	if err := errors.Join(ch.Close(), h.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -27,6 +27,9 @@ func TestParsePath(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	if again := parsePath(want.data()[pathDataLen-pathRecordLen:]); again != want {
+		t.Errorf("%+v has become %+v", want, again)
+	}
 	got = parsePath(slices.Repeat([]byte{0xFF}, pathRecordLen))
 	want = PathRec{
 		DGID: got.DGID, SGID: got.SGID, DLID: 0xFFFF, SLID: 0xFFFF, FlowLabel: 0xFFFFF, HopLimit: 0xFF, TrafficClass: 0xFF,

@@ -136,7 +136,7 @@ func (d *device) moved(all bool) {
 // lookEvery is the interval at which a host looks for new devices, if listeners wait for them.
 const lookEvery = time.Second
 
-// look starts the search for new devices, for listeners on all devices.
+// look starts the search for new devices, which ends at once if there are no listeners on all devices.
 //
 // +checklocks:h.mu
 func (h *Host) look() {

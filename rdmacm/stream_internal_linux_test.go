@@ -13,6 +13,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/iwarp"
 	"github.com/verbena-rdma/verbena/internal/iwtcp"
+	"github.com/verbena-rdma/verbena/internal/lookup"
 	_ "github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -555,5 +556,83 @@ func TestResolveAddrOfAKnownPeerIsOver(t *testing.T) {
 		}
 		w.ok(id.Close())
 		w.ok(ch.Close())
+	})
+}
+
+// A listener whose port another TCP socket has takes another one if the program has not read the port yet.
+func TestListenAtAPortThatTCPHas(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		tcp, err := net.Listen("tcp4", "127.0.0.1:0")
+		w.ok(err)
+		defer tcp.Close()
+		taken := tcp.Addr().(*net.TCPAddr).AddrPort()
+		old := ephemeral
+		defer func() { ephemeral = old }()
+		for _, given := range []bool{true, false} {
+			ephemeral = func() (low, high uint16) { return taken.Port(), taken.Port() }
+			at := netip.AddrPortFrom(taken.Addr(), 0)
+			if given {
+				at = taken
+			}
+			l := w.id(w.ch)
+			w.ok(l.BindAddr(at))
+			ephemeral = func() (low, high uint16) { return taken.Port() - 9, taken.Port() }
+			err := l.Listen(1)
+			switch {
+			case given && (!errors.Is(err, syscall.EADDRINUSE) || errors.Is(err, errTaken)):
+				t.Errorf("%v: %v, want %v", at, err, syscall.EADDRINUSE)
+			case !given && (err != nil || l.SrcPort() == taken.Port()):
+				t.Errorf("port %d: %v", l.SrcPort(), err)
+			}
+			w.ok(l.Close())
+		}
+	})
+}
+
+// The event of a peer whose link address the system must ask for comes later, unless the ID is closed meanwhile.
+func TestResolveAddrWaitsForTheLinkAddress(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		for _, closes := range []bool{false, true} {
+			n := &w.h.neighbours
+			n.mu.Lock()
+			n.ways = map[wayKey]*way{hereToHere: {known: lookup.Unknown, looked: time.Now().Add(100 * time.Millisecond)}}
+			n.mu.Unlock()
+			id := w.id(w.ch)
+			w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:7"), 20*time.Second))
+			if !closes {
+				w.next(w.ch, EventAddrResolved)
+			}
+			w.ok(id.Close())
+		}
+		if ev, err := w.ch.TryGetEvent(); err == nil {
+			t.Errorf("%v of a closed ID", ev.Type)
+		}
+	})
+}
+
+// A request to an address of no device is refused, and leaves no ID.
+func TestStreamRequestToAForeignAddress(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l := w.id(w.ch)
+		w.ok(l.BindAddr(netip.MustParseAddrPort("0.0.0.0:0")))
+		w.ok(l.Listen(1))
+		c, err := net.Dial("tcp4", netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), l.SrcPort()).String())
+		w.ok(err)
+		defer c.Close()
+		_, out := iwarp.Initiate(0, iwarp.Options{})
+		_, err = c.Write(out)
+		w.ok(err)
+		w.ok(c.SetReadDeadline(time.Now().Add(20 * time.Second)))
+		if n, err := c.Read(out); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d bytes came, %v", n, err)
+		}
+		l.mu.Lock() // onStreamRequest has returned
+		w.ch.mu.Lock()
+		if n := len(w.ch.ids); n != 1 {
+			t.Errorf("%d IDs on the channel, want 1", n)
+		}
+		w.ch.mu.Unlock()
+		l.mu.Unlock()
+		w.ok(l.Close())
 	})
 }

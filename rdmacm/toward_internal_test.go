@@ -101,3 +101,49 @@ func TestManyIDsListTheDevicesOnce(t *testing.T) {
 		}
 	})
 }
+
+// The first device that can reach the peer is chosen, not the first one.
+func TestDeviceThatCanReachThePeer(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	addrs := []netip.Addr{fuzzHere, netip.MustParseAddr("fd00:5eed::1")}
+	var list []*verbs.Device
+	for i, a := range addrs {
+		dev, err := fab.NewDevice(string(rune('a'+i)), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, dev)
+	}
+	h := NewHost(list...)
+	for i, peer := range []string{"198.18.0.77", "fd00:5eed::77"} {
+		h.mu.Lock()
+		d, local, err := h.toward(PSTCP, netip.MustParseAddr(peer))
+		h.mu.Unlock()
+		if err != nil || d.vdev != list[i] || local != addrs[i] {
+			t.Errorf("%s: %v, %v, want %v", peer, local, err, addrs[i])
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// At most maxPaths local paths are kept.
+func TestLocalPathsAreBounded(t *testing.T) {
+	h := memoryHost(t)
+	h.mu.Lock()
+	h.paths = map[pathKey]localPath{}
+	for i := range maxPaths - 1 {
+		h.paths[pathKey{peer: netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})}] = localPath{}
+	}
+	for i, want := range []int{maxPaths, 1, 2} {
+		_, _, err := h.toward(PSTCP, netip.AddrFrom4([4]byte{198, 18, 0, byte(2 + i)}))
+		if err != nil || len(h.paths) != want {
+			t.Errorf("%d paths, want %d; %v", len(h.paths), want, err)
+		}
+	}
+	h.mu.Unlock()
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
