@@ -189,6 +189,11 @@ type failing struct{ error }
 func (f failing) Read([]byte) (int, error)  { return 0, f.error }
 func (f failing) Write([]byte) (int, error) { return 0, f.error }
 
+// short is a writer that writes one byte, against the rules of io.Writer without an error.
+type short struct{}
+
+func (short) Write([]byte) (int, error) { return 1, nil }
+
 // The errors of what a connection copies from and to are passed on: io.EOF and those of other connections as they are.
 func TestErrorsOfCopies(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
@@ -202,6 +207,10 @@ func TestErrorsOfCopies(t *testing.T) {
 		}
 		if _, err := b.ReadFrom(failing{other}); err != other {
 			t.Errorf("ReadFrom: %v, want %v", err, other)
+		}
+		must(a.Write([]byte("hello")))(p)
+		if n, err := b.WriteTo(short{}); n != 1 || !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("WriteTo a writer that writes less: %d, %v", n, err)
 		}
 		if n, err := b.ReadFrom(failing{io.EOF}); n != 0 || err != nil {
 			t.Errorf("ReadFrom at the end: %d, %v", n, err)

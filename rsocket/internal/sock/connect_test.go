@@ -1,12 +1,14 @@
 package sock
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
@@ -134,6 +136,61 @@ func TestEventsAfterTheEnd(t *testing.T) {
 			st.onEvent(&cmEvent{Type: rdmacm.EventAddrError, Err: syscall.ETIMEDOUT})
 			if st.tries != 0 || st.state != over {
 				t.Errorf("state %d: the address is looked for again, state %d", over, st.state)
+			}
+		})
+	}
+}
+
+// Another acknowledgement of a connection that is made already has no effect.
+func TestEstablishedTwice(t *testing.T) {
+	st := NewStream(nil, Options{})
+	st.id = must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
+	st.state, st.established = streamConnected, true
+	if st.onEvent(&cmEvent{Type: rdmacm.EventEstablished}); st.state != streamConnected || st.err != nil {
+		t.Errorf("state %d, %v", st.state, st.err)
+	}
+	ok(t, st.id.Close())
+}
+
+// A wait for the connection goes on when something else wakes it, ends with its context, and finds a connection that
+// was made meanwhile.
+func TestAwaitConnection(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(st *Stream, cancel func())
+		want   error
+	}{
+		"the connection is made": {func(st *Stream, _ func()) { st.state, st.established = streamConnected, true }, nil},
+		"the attempt fails":      {func(st *Stream, _ func()) { st.state, st.err = streamFailed, syscall.EPROTO }, syscall.EPROTO},
+		"the context ends":       {func(_ *Stream, cancel func()) { cancel() }, context.Canceled},
+		"made at the last moment": {func(st *Stream, cancel func()) {
+			cancel()
+			st.state, st.established = streamConnected, true
+		}, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			st := NewStream(nil, Options{})
+			st.state = streamConnecting
+			ended := make(chan error, 1)
+			go func() { ended <- st.AwaitConnection(ctx) }()
+			wake := func(f func()) {
+				synctest.Wait()
+				st.mu.Lock()
+				defer st.mu.Unlock()
+				f()
+				st.wakeAll()
+			}
+			wake(func() {})
+			synctest.Wait()
+			select {
+			case err := <-ended:
+				t.Fatalf("%s: the wait has ended before: %v", name, err)
+			default:
+			}
+			wake(func() { c.change(st, cancel) })
+			if err := <-ended; !errors.Is(err, c.want) {
+				t.Errorf("%s: %v, want %v", name, err, c.want)
 			}
 		})
 	}

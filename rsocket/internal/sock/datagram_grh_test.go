@@ -190,3 +190,61 @@ func TestDatagramCloseWaitsForItsGoroutines(t *testing.T) {
 	close(goOn)
 	<-closed
 }
+
+// A peer is a stranger until the program sends to it.
+func TestStrangersAreThoseNotSentTo(t *testing.T) {
+	host := hosted(t)
+	d := NewDatagram(JoinHub(host), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	peer, other := netip.MustParseAddrPort("127.0.0.1:9"), netip.MustParseAddrPort("127.0.0.1:10")
+	q := must(newDatagramQP(host, ownAddr.Addr(), 1))(t)
+	d.mu.Lock()
+	d.dests[peer], d.dests[other], d.strangers = &dest{to: peer, q: q}, &dest{to: other, q: q}, 2
+	d.mu.Unlock()
+	for range 2 {
+		if n, err := d.SendTo([]byte("x"), peer, WaitMode{}); n != 1 || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		if d.strangers != 1 || !d.dests[peer].sent || d.dests[other].sent {
+			t.Errorf("%d strangers; sent to the peer %v, to the other one %v", d.strangers, d.dests[peer].sent,
+				d.dests[other].sent)
+		}
+	}
+	d.Close()
+	q.close()
+}
+
+// Only messages that came by UDP count for the room of those.
+func TestRoomOfMessagesByUDP(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	d.mu.Lock()
+	d.queue = []datagramMsg{{qp: &datagramQP{gone: true}}, {}, {}}
+	d.pooled = 2
+	d.mu.Unlock()
+	for _, want := range []int{2, 1, 0} {
+		if _, _, err := d.RecvFrom(nil, 0, WaitMode{Nonblock: true}); err != nil || d.pooled != want {
+			t.Errorf("%d messages by UDP are counted, want %d; %v", d.pooled, want, err)
+		}
+	}
+	d.Close()
+}
+
+// An error of the UDP socket, such as an ICMP message, does not end receiving.
+func TestErrorsOfTheUDPSocket(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	ok(t, d.UDPConn().SetReadDeadline(time.Unix(1, 0)))
+	time.Sleep(20 * time.Millisecond) // it is read meanwhile
+	ok(t, d.UDPConn().SetReadDeadline(time.Time{}))
+	peer := must(net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(d.Local())))(t)
+	defer peer.Close()
+	_, err := peer.Write(append(rs.AppendUDPHeader(nil, rs.OpData, 7, ownAddr.Addr()), "hello"...))
+	ok(t, err)
+	ok(t, d.SetDeadline(time.Now().Add(20*time.Second), true, false))
+	b := make([]byte, 10)
+	if n, _, err := d.RecvFrom(b, 0, d.Reading()); string(b[:n]) != "hello" || err != nil {
+		t.Errorf("%q, %v", b[:n], err)
+	}
+	d.Close()
+}

@@ -210,7 +210,7 @@ func (q *datagramQP) drain() {
 		}
 		for _, wc := range wcs[:n] {
 			if wc.WRID&wrSend != 0 {
-				q.free = append(q.free, 0)
+				q.free = append(q.free, int(uint32(wc.WRID)))
 			}
 		}
 	}

@@ -114,3 +114,70 @@ func TestFlushAfterAFailureIsAnError(t *testing.T) {
 		st.mu.Unlock()
 	}
 }
+
+// A wait that began without a deadline ends at one that is set later, whatever deadlines there were before.
+func TestDeadlineOfAnEarlierWait(t *testing.T) {
+	var d deadline
+	d.set(time.Now().Add(time.Hour))
+	d.set(time.Time{})
+	over := d.wait()
+	d.set(time.Now().Add(-time.Second))
+	select {
+	case <-over:
+	default:
+		t.Error("the wait goes on after the deadline")
+	}
+}
+
+// Failed requests of a stream that has failed, or whose peer is gone, change nothing and wake nobody.
+func TestFailuresAfterTheEnd(t *testing.T) {
+	for name, end := range map[string]func(st *Stream){
+		"the stream has failed": func(st *Stream) { st.state, st.err = streamFailed, syscall.EPROTO },
+		"the peer is gone":      func(st *Stream) { st.m.Disconnect() },
+	} {
+		for _, status := range []verbs.WCStatus{verbs.WCWRFlushErr, verbs.WCRetryExcErr} {
+			st := NewStream(nil, Options{})
+			st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+			end(st)
+			before, err, over := st.state, st.err, st.m.Disconnected()
+			st.mu.Lock()
+			st.failed(&verbs.WC{Status: status})
+			if st.state != before || st.err != err || st.m.Disconnected() != over || len(st.read.waiter.C) != 0 {
+				t.Errorf("%s, %v: state %d, %v, the end of the connection %v, %d wake-ups", name, status, st.state, st.err,
+					st.m.Disconnected(), len(st.read.waiter.C))
+			}
+			st.mu.Unlock()
+		}
+	}
+}
+
+// A reader or writer that waits is woken when it can go on, though another call has processed the completion.
+func TestNotifyWakesThoseThatCanGoOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		change      func(st *Stream)
+		read, write int // wake-ups
+	}{
+		"nothing": {func(*Stream) {}, 0, 0},
+		"the end": {func(st *Stream) { st.m.Disconnect() }, 1, 1},
+		"failure": {func(st *Stream) { st.state = streamFailed }, 1, 1},
+		"message": {func(st *Stream) { ok(t, st.m.OnMessage(rs.Word(rs.OpData, 5), 5)) }, 1, 0},
+	} {
+		for _, waits := range []bool{true, false} {
+			st := NewStream(nil, Options{})
+			st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+			c.change(st)
+			st.mu.Lock()
+			st.read.waiter.on, st.write.waiter.on = waits, waits
+			st.notify()
+			st.mu.Unlock()
+			read, write := c.read, c.write
+			if !waits {
+				read, write = 0, 0
+			}
+			if r, w := len(st.read.waiter.C), len(st.write.waiter.C); r != read || w != write {
+				t.Errorf("%s, they wait %v: %d wake-ups of the reader, %d of the writer, want %d and %d", name, waits, r, w,
+					read, write)
+			}
+		}
+	}
+}

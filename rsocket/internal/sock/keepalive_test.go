@@ -27,3 +27,28 @@ func TestKeepaliveOfAnOldInterval(t *testing.T) {
 		st.SetKeepalive(0)
 	})
 }
+
+// The checks of a stream go on while there is something to check, or may be later.
+func TestKeepaliveEndsWithTheConnection(t *testing.T) {
+	for _, c := range []struct {
+		state streamState
+		gone  bool
+		want  bool
+	}{
+		{streamNew, false, true}, {streamConnecting, false, true}, {streamConnected, false, true},
+		{streamConnected, true, false}, {streamFailed, false, false}, {streamClosed, false, false},
+	} {
+		st, free := withCQ(t)
+		st.SetKeepalive(time.Hour)
+		st.keepalive.Stop()
+		st.state, st.sentOnce = c.state, true
+		if c.gone {
+			st.m.Disconnect()
+		}
+		st.keepAlive(st.keepalive, time.Hour)
+		if again := st.keepalive.Stop(); again != c.want {
+			t.Errorf("state %d, the peer is gone %v: another check %v", c.state, c.gone, again)
+		}
+		free()
+	}
+}

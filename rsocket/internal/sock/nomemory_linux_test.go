@@ -6,8 +6,11 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // A request for whose stream there is no memory is refused, and the stream leaves nothing behind.
@@ -34,4 +37,23 @@ func TestRequestWithoutMemory(t *testing.T) {
 	if a.Queued() != 0 || len(a.slots) != 0 || len(a.shaking) != 0 {
 		t.Errorf("%d streams, %d slots, %d in their handshake", a.Queued(), len(a.slots), len(a.shaking))
 	}
+}
+
+// A buffer that another thread unmaps while it is sent ends the connection: the message is announced already.
+func TestBufferThatIsUnmappedMeanwhile(t *testing.T) {
+	none := must(unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON))(t)
+	for _, d := range []rs.Data{{N: 100}, {N: 100, Buf: [2]rs.Span{{Off: 0, Len: 100}}},
+		{N: unlockedCopy + 1, Buf: [2]rs.Span{{Off: 1, Len: unlockedCopy}, {Off: 0, Len: 1}}}} {
+		st, free := withCQ(t)
+		st.res.sbuf = make([]byte, 2*unlockedCopy)
+		b := partsOfOne(none)
+		st.mu.Lock()
+		st.postData(&d, verbs.WRRDMAWriteWithImm, &b)
+		if st.state != streamFailed || !errors.Is(st.err, syscall.EFAULT) {
+			t.Errorf("%+v: state %d, %v", d, st.state, st.err)
+		}
+		st.mu.Unlock()
+		free()
+	}
+	ok(t, unix.Munmap(none))
 }

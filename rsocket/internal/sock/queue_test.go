@@ -5,6 +5,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
@@ -86,7 +87,10 @@ func TestRequestThatCannotMove(t *testing.T) {
 	id := must(host.CreateID(ch, rdmacm.PSTCP, nil))(t)
 	a, _ := Unserved()
 	a.hub, a.opts = &Hub{Host: host, Channel: closed, users: 1}, func() Options { return Options{} }
-	data := rs.ConnData{Flags: rs.HostFlags(), Credits: 16}
+	data := rs.ConnData{Flags: rs.HostFlags(), Credits: 16, Table: rs.SGE{Length: rs.TableEntries}}
+	if _, err := rs.ParseConnData(data.Append(nil)); err != nil {
+		t.Fatal(err)
+	}
 	if a.request(id, &rdmacm.ConnParam{PrivateData: data.Append(nil)}) {
 		t.Error("it has a stream")
 	}
@@ -151,7 +155,7 @@ func withCQ(t *testing.T) (st *Stream, free func()) {
 	id := must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
 	ok(t, id.BindAddr(ownAddr))
 	st = NewStream(nil, Options{})
-	st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+	st.id, st.state, st.m = id, streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
 	st.res.ch = must(id.Verbs().CreateCompChannel())(t)
 	st.res.cq = must(id.Verbs().CreateCQ(1, &verbs.CQOptions{Channel: st.res.ch}))(t)
 	return st, func() {
@@ -224,4 +228,38 @@ func TestRefusedIOMaps(t *testing.T) {
 	check(make([]byte, 1), true, syscall.ENOMEM) // the peer has no table
 	st.closed = true
 	check(make([]byte, 1), false, net.ErrClosed)
+}
+
+// The parts of a stream's memory do not overlap, whatever the sizes, and the table is aligned.
+func TestPartsOfTheMemory(t *testing.T) {
+	id := must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	for send := 4094; send < 4094+70; send++ {
+		for _, words := range []bool{false, true} {
+			var r resources
+			o := &Options{RecvBuf: 4098, SendBuf: send, RQSize: 16, IOMaps: 3}
+			ok(t, r.register(id.PD(), o, words))
+			begin := uintptr(unsafe.Pointer(&r.mem[0]))
+			table := int(uintptr(unsafe.Pointer(&r.table[0])) - begin)
+			if table < 4098+send || table >= 4098+send+64 || table%64 != 0 {
+				t.Errorf("send buffer of %d bytes: the table is at %d", send, table)
+			}
+			recvs := 0
+			if words {
+				recvs = wordLen * (16 + spareRecvs)
+			}
+			if len(r.rbuf) != 4098 || len(r.sbuf) != send || len(r.recvs) != recvs ||
+				len(r.mem) != table+len(r.table)+recvs {
+				t.Errorf("send buffer of %d bytes: %d to receive, %d to send, table of %d, receives of %d; %d together", send,
+					len(r.rbuf), len(r.sbuf), len(r.table), len(r.recvs), len(r.mem))
+			}
+			for _, mr := range r.mrs {
+				if mr != nil {
+					ok(t, mr.Close())
+				}
+			}
+			r.free()
+		}
+	}
+	ok(t, id.Close())
 }

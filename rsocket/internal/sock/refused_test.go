@@ -35,3 +35,21 @@ func TestDatagramsThatAreRefused(t *testing.T) {
 		t.Errorf("after Close: %d bytes, %v", n, err)
 	}
 }
+
+// A receive that must not begin counts no bytes.
+func TestReceivesThatAreRefused(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	recv := func(want error) {
+		t.Helper()
+		if n, from, err := d.RecvFrom(make([]byte, 1), 0, d.Reading()); n != 0 || from.IsValid() || !errors.Is(err, want) {
+			t.Errorf("%d bytes from %v, %v, want %v", n, from, err, want)
+		}
+	}
+	ok(t, d.SetDeadline(time.Now().Add(-time.Second), true, false))
+	recv(os.ErrDeadlineExceeded)
+	ok(t, d.SetDeadline(time.Now().Add(20*time.Millisecond), true, false))
+	recv(os.ErrDeadlineExceeded)
+	d.Close()
+	recv(net.ErrClosed)
+}

@@ -133,9 +133,7 @@ func (st *Stream) release() {
 	st.publish = publishing{}
 	st.mu.Unlock()
 	if st.id != nil {
-		if st.res.qp != nil {
-			_ = st.id.DestroyQP()
-		}
+		_ = st.id.DestroyQP() // fails without one
 	}
 	publish.release()
 	for _, mr := range st.res.mrs {

@@ -108,10 +108,7 @@ func (st *Stream) drain(limit time.Duration, untilClosed bool) error {
 			return err
 		}
 	}
-	if st.state == streamFailed {
-		return st.err
-	}
-	return nil
+	return st.err
 }
 
 // Close ends the connection and destroys all objects. It waits up to linger for the acknowledgement of written data,

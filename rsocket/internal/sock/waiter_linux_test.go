@@ -40,3 +40,17 @@ func TestBellOfASleeper(t *testing.T) {
 		t.Error("the bell still rings after the sleep")
 	}
 }
+
+// A sleeper that no longer watches a stream is not woken by an event of its CQ.
+func TestSleeperThatNoLongerWatches(t *testing.T) {
+	bell := must(notify.New())(t)
+	defer bell.Close()
+	st := NewStream(nil, Options{})
+	w, stays := NewSleeper(bell, false), NewSleeper(bell, false)
+	st.Watch(w)
+	st.Watch(stays)
+	st.Unwatch(w)
+	if st.asleep.wake(); len(w.C) != 0 || len(stays.C) != 1 {
+		t.Errorf("%d wake-ups after Unwatch, %d of another sleeper", len(w.C), len(stays.C))
+	}
+}

@@ -43,3 +43,15 @@ func TestZonesByNumber(t *testing.T) {
 		}
 	}
 }
+
+// A link-local address without a zone stays as it is while the socket has no address that could select one.
+func TestZonesBeforeTheSocketIsOpen(t *testing.T) {
+	d := &Datagram{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, text := range []string{"[fe80::1]:7", "[fd00::1]:7", "192.0.2.1:7"} {
+		if a := netip.MustParseAddrPort(text); d.zoned(a) != a {
+			t.Errorf("%v is %v", a, d.zoned(a))
+		}
+	}
+}
