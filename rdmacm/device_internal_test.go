@@ -2,11 +2,13 @@ package rdmacm
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -105,6 +107,42 @@ func TestDeviceThatHasGoneIsForgotten(t *testing.T) {
 		if time.Now().After(end) {
 			t.Fatal("the device is still open after 20 s")
 		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// twice is a device that has each address at two places of its table.
+//
+//conformance:fake
+type twice struct{ verbs.DriverDevice }
+
+func (d twice) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
+	c, err := d.DriverDevice.Open(up)
+	return twiceContext{c}, err
+}
+
+//conformance:fake
+type twiceContext struct{ verbs.DriverContext }
+
+func (c twiceContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
+	table, err := c.DriverContext.GIDTable(port)
+	return slices.Concat(table, table), err
+}
+
+// An address that is there twice has the last place.
+func TestAddressThatIsThereTwice(t *testing.T) {
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(driver.NewDevice(twice{driver.Of[verbs.DriverDevice](dev)}))
+	if _, err := h.Devices(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := h.devices[0].find(fuzzHere), (gidPlace{firstPort, 3}); got != want { // of two entries twice
+		t.Errorf("place %v, want %v", got, want)
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)

@@ -164,6 +164,25 @@ func TestCountCMEvents(t *testing.T) {
 		w.ok(others[1].Close())
 		units(fds[0], 0)
 
+		// The event of an ID that is closed is gone when the reader comes for it, and takes no unit of later ones along.
+		late := [3]*rdmacm.ID{}
+		for i := range late {
+			late[i] = must(w.a.CreateID(e.ch, rdmacm.PSTCP, nil))(w)
+		}
+		resolve(late[0])
+		must(unix.Read(fds[0], b[:]))(w)
+		w.ok(late[0].Close())
+		_, err := e.ch.TryGetEvent()
+		w.errno(err, syscall.EAGAIN)
+		resolve(late[1])
+		resolve(late[2])
+		units(fds[0], 2)
+		e.expect(rdmacm.EventAddrResolved)
+		units(fds[0], 1)
+		w.ok(late[1].Close())
+		w.ok(late[2].Close())
+		units(fds[0], 0)
+
 		w.ok(e.ResolveRoute(bg, timeout))
 		units(fds[0], 1)
 		w.ok(e.Migrate(next.ch))

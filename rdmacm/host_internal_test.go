@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -326,6 +327,66 @@ func TestDeviceOfAFailedResolution(t *testing.T) {
 	}
 	h.mu.Unlock()
 	id.mu.Unlock()
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Peers are asked while the connection management runs, and its end waits for that.
+func TestVigilOfAManagerThatHasEnded(t *testing.T) {
+	h, d := startedHost(t)
+	if peers, ok := d.cm.vigilPeers(); !ok || len(peers) != 0 {
+		t.Errorf("%d peers, %v", len(peers), ok)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- h.Close() }()
+	select {
+	case err := <-closed:
+		t.Errorf("the host is closed while peers are asked: %v", err)
+		closed <- err
+	case <-time.After(20 * time.Millisecond):
+	}
+	d.cm.ended.Done()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	if _, ok := d.cm.vigilPeers(); ok {
+		t.Error("peers are asked after the end")
+		d.cm.ended.Done()
+	}
+}
+
+// The devices of one port space are not started again because those of another one are.
+func TestStartedPortSpacesAreRemembered(t *testing.T) {
+	h := memoryHost(t)
+	h.mu.Lock()
+	h.startAll(PSTCP)
+	first := h.started[PSTCP]
+	h.startAll(PSUDP)
+	if at, ok := h.started[PSTCP]; !ok || at != first || len(h.started) != 2 {
+		t.Errorf("started: %v", h.started)
+	}
+	h.mu.Unlock()
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The error of a QP whose CQ cannot be made is that of the CQ, and nothing is left of them.
+func TestQPWhoseCQCannotBeMade(t *testing.T) {
+	h := memoryHost(t)
+	id := boundID(t, h)
+	for _, c := range []verbs.QPCap{{MaxSendWR: 1 << 22, MaxRecvWR: 1}, {MaxSendWR: 1, MaxRecvWR: 1 << 22}} {
+		err := id.CreateQP(nil, &verbs.QPInitAttr{Cap: c})
+		if !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "create_cq") {
+			t.Errorf("%+v: %v", c, err)
+		}
+		id.mu.Lock()
+		if id.qp != nil || id.sendCQ != nil || id.recvCQ != nil || id.sendChannel != nil || id.recvChannel != nil {
+			t.Errorf("%+v: something is left", c)
+		}
+		id.mu.Unlock()
+	}
 	if err := errors.Join(id.Close(), h.Close()); err != nil {
 		t.Error(err)
 	}

@@ -225,7 +225,18 @@ func TestKernelIWARP(t *testing.T) {
 		if id.conn != connEstablished {
 			t.Errorf("the connection is %v", id.conn)
 		}
+		// The QP may also be one that the program has made by itself.
+		other := &ID{host: w.h, ps: PSTCP, qpType: verbs.QPTypeRC, reporting: reporting{ch: w.ch}}
+		w.h.mu.Lock()
+		other.bindDevice(d, gidPlace{1, 0})
+		other.kernelPart = kernelPart{2, w.h.kernel.number(kernelTarget{id: other}), true, w.h.kernel}
+		w.h.mu.Unlock()
+		other.state = stConnect
+		other.step(inConnect)
+		w.tellParam(other, EventEstablished, offered())
+		checkOffer(t, w.next(EventEstablished).Conn)
 		w.discard(id)
-		w.called("destroy 1")
+		w.ok(other.Close())
+		w.called("destroy 1", "destroy 2")
 	})
 }

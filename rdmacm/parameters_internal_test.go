@@ -206,3 +206,39 @@ func TestWildcardAsAGID(t *testing.T) {
 		}
 	}
 }
+
+// A connection request needs 256 bytes of MAD and the headers of its packet.
+func TestLengthOfAConnectionMessage(t *testing.T) {
+	for peer, want := range map[string]int{"192.0.2.1": 308, "::ffff:192.0.2.1": 308, "2001:db8::1": 328} {
+		if got := messageLen(netip.MustParseAddr(peer)); got != want {
+			t.Errorf("to %s: %d bytes, want %d", peer, got, want)
+		}
+	}
+}
+
+// The zone of the destination is the ID's. A destination without one leaves that of the source.
+func TestZoneOfTheDestination(t *testing.T) {
+	h := memoryHost(t)
+	for dst, want := range map[string]string{"[fe80::1%x9]:7": "x9", "[2001:db8::1]:7": "x8"} {
+		id, err := h.CreateID(nil, PSTCP, nil)
+		if err == nil {
+			err = id.BindAddr(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		id.mu.Lock()
+		id.zone = "x8"
+		if err := id.startResolve("resolve_addr", netip.AddrPort{}, netip.MustParseAddrPort(dst)); err != nil ||
+			id.zone != want {
+			t.Errorf("toward %s: zone %q, want %q; %v", dst, id.zone, want, err)
+		}
+		id.mu.Unlock()
+		if err := id.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -217,3 +217,22 @@ func TestPortThatTCPHas(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// An ID gives up the port of the table for that of TCP.
+func TestPortOfTheTableIsGivenUp(t *testing.T) {
+	h := memoryHost(t)
+	id := boundID(t, h)
+	id.mu.Lock()
+	old := id.local.Port()
+	for _, port := range []uint16{0, old, 7} {
+		id.movePort(port)
+		owners := map[bool]int{true: 1}[port == old]
+		if got := len(h.ports[portKey{PSTCP, old}]); id.local.Port() != port || got != owners {
+			t.Errorf("port %d of the ID, want %d; %d owners of %d", id.local.Port(), port, got, old)
+		}
+	}
+	id.mu.Unlock()
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}

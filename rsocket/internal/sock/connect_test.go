@@ -160,7 +160,7 @@ func TestAwaitConnection(t *testing.T) {
 		want   error
 	}{
 		"the connection is made": {func(st *Stream, _ func()) { st.state, st.established = streamConnected, true }, nil},
-		"the attempt fails":      {func(st *Stream, _ func()) { st.state, st.err = streamFailed, syscall.EPROTO }, syscall.EPROTO},
+		"the attempt fails":      {func(st *Stream, _ func()) { st.fail(syscall.EPROTO) }, syscall.EPROTO},
 		"the context ends":       {func(_ *Stream, cancel func()) { cancel() }, context.Canceled},
 		"made at the last moment": {func(st *Stream, cancel func()) {
 			cancel()
