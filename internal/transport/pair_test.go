@@ -24,15 +24,20 @@ func TestPair(t *testing.T) { runPairs(t, "TestPair", 400, RC) }
 func TestPairXRC(t *testing.T) { runPairs(t, "TestPairXRC", 200, XRCSend) }
 
 func runPairs(t *testing.T, name string, seeds int, typ Type) {
+	runPairsOf(t, name, seeds, func(seed uint64) *pair { return newPairOf(t, seed, typ) })
+}
+
+// runPairsOf runs the pairs of many seeds.
+func runPairsOf(t *testing.T, name string, seeds int, pairOf func(seed uint64) *pair) {
 	if testing.Short() || slow {
 		seeds = 30
 	}
 	if *pairSeed != 0 {
-		newPairOf(t, *pairSeed, typ).run()
+		pairOf(*pairSeed).run()
 		return
 	}
 	for seed := range uint64(seeds) {
-		if newPairOf(t, seed+1, typ).run(); t.Failed() {
+		if pairOf(seed + 1).run(); t.Failed() {
 			t.Fatalf("reproduce with: go test ./internal/transport -run %s$ -pairseed %d", name, seed+1)
 		}
 	}
@@ -47,6 +52,7 @@ type pair struct {
 	net                []flight
 	tx                 *link.TxBatch
 	loss, copies, late float64
+	shared             bool // the domains of XRC are shared by three processes
 	mtu                int
 	changing           bool // the programs change attributes and queues meanwhile
 	migrating          bool // the ends have two paths and take now this one, now that
@@ -62,6 +68,7 @@ type flight struct {
 	to   int
 	path link.Path
 	data []byte
+	do   func() // instead of a packet; see turn_test.go
 }
 
 // pairEnd is one QP, or two with XRC, and the state of its program. Its memory has four quarters: local buffers, the
@@ -72,6 +79,8 @@ type pairEnd struct {
 	addr     netip.Addr
 	qp       *QP // sends
 	in       *QP // receives: the same one, or an XRC_RECV QP
+	guests   []*QP
+	srqns    []uint32
 	rq       *RecvQueue
 	mem      *mr.Region
 	want     []byte // expected content of mem
@@ -110,8 +119,13 @@ const (
 func newPair(t *testing.T, seed uint64) *pair { return newPairOf(t, seed, RC) }
 
 func newPairOf(t *testing.T, seed uint64, typ Type) *pair {
+	return newPairIn(&pair{t: t}, seed, typ)
+}
+
+// newPairIn is newPairOf for a pair some of whose fields are set.
+func newPairIn(p *pair, seed uint64, typ Type) *pair {
 	rnd := rand.New(rand.NewPCG(seed, 0))
-	p := &pair{t: t, rnd: rnd, mtu: 256 << rnd.IntN(3), tx: link.NewTxBatch(8, 8*5000)}
+	p.rnd, p.mtu, p.tx = rnd, 256<<rnd.IntN(3), link.NewTxBatch(8, 8*5000)
 	if seed%4 != 0 { // every fourth network is perfect; the others never lose eight in a row
 		p.loss, p.copies, p.late = rnd.Float64()*0.06, rnd.Float64()*0.1, rnd.Float64()*0.1
 	}
@@ -130,6 +144,9 @@ func newPairOf(t *testing.T, seed uint64, typ Type) *pair {
 		e.bringUp(e.qp, a, e.peer.in)
 		if e.in != e.qp {
 			e.bringUp(e.in, a, e.peer.qp)
+		}
+		for _, g := range e.guests {
+			e.bringUp(g, a, e.peer.qp)
 		}
 		if rnd.IntN(2) == 0 {
 			e.qp.SetWindow(1000+rnd.IntN(30000), nil)
@@ -163,9 +180,7 @@ func (p *pair) newEnd(i int, typ Type) *pairEnd {
 	}
 	if typ == XRCSend {
 		e.rq = NewRecvQueue(pairDepth, 4, true, 1)
-		d := NewXRCD()
-		d.Add(&XRCSRQ{Num: pairSRQN, Queue: e.rq, CQ: e})
-		e.in = NewQP(Config{Num: uint32(32 + i), Type: XRCRecv, XRCD: d, Regions: table, Host: e})
+		e.addTargets(Config{Num: uint32(32 + i), Type: XRCRecv, Regions: table, Host: e})
 		e.qp = NewQP(c)
 		return e
 	}
@@ -272,6 +287,10 @@ func (p *pair) step() bool {
 	f := p.net[which]
 	p.net[which] = p.net[len(p.net)-1]
 	p.net = p.net[:len(p.net)-1]
+	if f.do != nil {
+		f.do()
+		return true
+	}
 	e := p.ends[f.to]
 	qp := e.qp
 	if wire.BTH(f.data).DestQPN() == e.in.Num {
@@ -286,6 +305,9 @@ func (p *pair) transmit(e *pairEnd) {
 	p.transmitFrom(e, e.qp)
 	if e.in != e.qp {
 		p.transmitFrom(e, e.in)
+	}
+	for _, g := range e.guests {
+		p.transmitFrom(e, g)
 	}
 }
 
@@ -323,7 +345,7 @@ func (p *pair) launch(e *pairEnd, path *link.Path, pkt wire.Packet) {
 	if e == p.ends[0] {
 		to = 1
 	}
-	p.net = append(p.net, flight{at, to, *path, bytes.Clone(pkt)})
+	p.net = append(p.net, flight{at: at, to: to, path: *path, data: bytes.Clone(pkt)})
 }
 
 // work posts sends while there are jobs and room, and receives now and then.
@@ -385,7 +407,7 @@ func (e *pairEnd) postJob() {
 	}
 	w.requesterWQE = keep
 	if e.qp.Type == XRCSend {
-		q.More(w).RemoteSRQN = pairSRQN
+		q.More(w).RemoteSRQN = e.peer.srqns[rnd.IntN(len(e.peer.srqns))]
 	}
 	switch j.op {
 	case OpSend, OpSendImm, OpWrite, OpWriteImm, OpAtomicWrite:

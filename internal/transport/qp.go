@@ -21,6 +21,8 @@ type Config struct {
 	SQ        *SendQueue
 	RQ        *RecvQueue // the QP's own, or an SRQ; nil for XRC
 	XRCD      *XRCD      // XRC_RECV only: such a QP has no queues, CQs or PD
+	Relay     Relay      // XRC_RECV: of a domain that other processes have too; otherwise nil
+	Guest     bool       // the QP is at home in another process; see turn.go
 	SendCQ    CompletionQueue
 	RecvCQ    CompletionQueue
 	Regions   *mr.Table

@@ -202,6 +202,7 @@ func (r *responder) fail(status Status, cause *Failure) {
 // QP has taken (X-QPS-02). Unsent replies are dropped, except the fatal NAK and those before it.
 func (r *responder) flush() {
 	r.revoke()
+	r.endGuests(true)
 	var cause *Failure
 	flushed := func() *Failure {
 		if cause == nil {

@@ -42,6 +42,9 @@ type responder struct {
 	pd  uint32          // protection domain of the peer's keys
 	srq *XRCSRQ         // XRC: see xrc.go
 
+	away  bool   // another process has the turn: see turn.go
+	since uint32 // the PSN at which it got it
+
 	phase phase   // kind of the current message
 	recv  receive // receive of the current message
 	write write   // current RDMA WRITE
@@ -77,6 +80,7 @@ func (r *responder) start() {
 	r.epsn, r.msn = r.qp.attr.RQPSN, 0
 	r.fresh, r.gapReported, r.dupNext = true, false, noRun
 	r.phase = between
+	r.away = r.qp.Guest
 	r.replies.reset()
 }
 
@@ -90,6 +94,7 @@ func (r *responder) reset() {
 		q.Clear()
 	}
 	r.forget()
+	r.endGuests(false)
 }
 
 // pending reports whether transmit has something to send.
@@ -109,7 +114,7 @@ func (r *responder) onRequest(p *link.RxPacket, info *wire.Info) {
 	case UD:
 		r.onUD(p, info)
 	case XRCRecv:
-		r.onXRC(wire.Packet(p.Data), info)
+		r.onXRC(p, info)
 	}
 }
 
@@ -263,6 +268,9 @@ func (r *responder) step(n int, endsMessage bool) {
 	r.epsn = psn.Add(was, n)
 	if (was^r.epsn)/expireEvery != 0 {
 		r.expire(r.epsn)
+		if relay := r.qp.Relay; relay != nil {
+			relay.Aged(r.epsn)
+		}
 	}
 	if endsMessage {
 		r.msn = psn.Next(r.msn)

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -68,13 +69,25 @@ func (qp *QP) XRCSRQ() *XRCSRQ { return qp.resp.srq }
 
 // onXRC handles a packet of an XRC connection. The first packet of a message determines the SRQ; the rest is as with
 // RC.
-func (r *responder) onXRC(p wire.Packet, info *wire.Info) {
-	if r.phase == between && info.Flags&wire.Start == 0 || p.BTH().PSN() != r.epsn {
+func (r *responder) onXRC(rx *link.RxPacket, info *wire.Info) {
+	p, relay := wire.Packet(rx.Data), r.qp.Relay
+	switch seq := p.BTH().PSN(); {
+	case r.away:
+		r.onRelayed(rx, info)
+		return
+	case relay != nil && !r.qp.Guest && r.executedElsewhere(seq, info):
+		relay.Repeat(rx)
+		return
+	case r.phase == between && info.Flags&wire.Start == 0 || seq != r.epsn:
 		r.onRC(p, info) // out of order, out of sequence, or a duplicate
 		return
 	}
 	if r.phase == between {
-		r.aim(p.XRCETH().SRQN())
+		num := p.XRCETH().SRQN()
+		if r.aim(num); r.srq == nil && relay != nil && relay.Elsewhere(num) {
+			r.pass(num, rx)
+			return
+		}
 	}
 	if r.srq == nil || r.srq.closed.Load() {
 		r.refuse(faultSRQ, r.epsn)
