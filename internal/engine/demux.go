@@ -20,6 +20,8 @@ const (
 var (
 	ErrQPLimit = errors.New("the device has no free queue pair")
 	ErrQPInUse = errors.New("the queue pair number is in use")
+	// ErrNotShared: a guest has the number that its home has chosen, so that both must number their QPs differently.
+	ErrNotShared = errors.New("the processes of the device do not share its address")
 )
 
 // qpTable finds a QP by its number. Looking up takes no lock.

@@ -22,7 +22,7 @@ type QPUpcalls interface {
 // QPInit holds the parameters of a QP.
 type QPInit struct {
 	Type      transport.Type
-	Num       uint32 // 0: chosen by the engine; 1 to 15: fixed number
+	Num       uint32 // 0: chosen by the engine; 1 to 15: fixed number; of a guest that of its home
 	PD        uint32
 	SigAll    bool
 	PortMTU   int                  // UD: the longest message, bytes
@@ -34,6 +34,8 @@ type QPInit struct {
 	RQ             *transport.RecvQueue // the QP's own, or an SRQ
 	SendCQ, RecvCQ *CQ                  // nil if an XRC QP has none
 	XRCD           *XRCD                // of an XRC_RECV QP
+	Relay          transport.Relay      // of an XRC_RECV QP in a shared domain
+	Guest          bool                 // the QP is at home in another process; see transport.Relay
 	Regions        *mr.Table
 	Up             QPUpcalls
 }
@@ -56,6 +58,9 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 	if err := e.start(); err != nil {
 		return nil, err
 	}
+	if in.Guest && e.spans == nil {
+		return nil, ErrNotShared
+	}
 	num, err := e.reserveQPN(&in)
 	if err != nil {
 		return nil, err
@@ -69,7 +74,7 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 		Scratch: &s.scratch,
 	}
 	if qp.xrcd != nil {
-		c.XRCD = qp.xrcd.XRCD
+		c.XRCD, c.Relay, c.Guest = qp.xrcd.XRCD, in.Relay, in.Guest
 		qp.xrcd.enter(s)
 	}
 	qp.QP = transport.NewQP(c)

@@ -18,6 +18,9 @@ type XRCD struct {
 	eng *Engine
 	*transport.XRCD
 
+	member int     // the process among those that have the domain; -1 if no other can have it
+	low    numbers // of a shared domain: the lower 16 bits of its SRQ numbers
+
 	mu sync.Mutex // taken before any CQ.mu; guards srqs, qps and XRCSRQ.dead
 	// +checklocks:mu
 	srqs []*XRCSRQ
@@ -25,9 +28,40 @@ type XRCD struct {
 	qps map[*shard]int // number of QPs per shard
 }
 
-// NewXRCD returns an empty domain.
-func (e *Engine) NewXRCD() *XRCD {
-	return &XRCD{eng: e, XRCD: transport.NewXRCD(), qps: make(map[*shard]int)}
+// NewXRCD returns an empty domain of this process only.
+func (e *Engine) NewXRCD() *XRCD { return e.NewSharedXRCD(-1) }
+
+// NewSharedXRCD returns this process's part of a domain that up to 256 processes have. member, 0 to 255, tells them
+// apart: it is the upper 8 bits of the numbers of their SRQs.
+func (e *Engine) NewSharedXRCD(member int) *XRCD {
+	d := &XRCD{eng: e, XRCD: transport.NewXRCD(), member: member, qps: make(map[*shard]int)}
+	if d.low.most = 1<<memberShift - 1; e.firstQPN == 0 {
+		d.low.order = secret.NewSequence(d.low.most, nil)
+	}
+	return d
+}
+
+const memberShift = 16
+
+// MemberOf returns the member that an SRQ number of a shared domain belongs to.
+func MemberOf(srqn uint32) int { return int(srqn >> memberShift) }
+
+// takeNumber returns a free SRQ number.
+func (d *XRCD) takeNumber() (uint32, error) {
+	if d.member < 0 {
+		return d.eng.srqns.take()
+	}
+	n, err := d.low.take()
+	return uint32(d.member)<<memberShift | n, err
+}
+
+// freeNumber frees a number of takeNumber.
+func (d *XRCD) freeNumber(n uint32) {
+	if d.member < 0 {
+		d.eng.srqns.free(n)
+		return
+	}
+	d.low.free(n & (1<<memberShift - 1))
 }
 
 // XRCSRQ is an SRQ of an XRC domain.
@@ -42,7 +76,7 @@ type XRCSRQ struct {
 // CreateSRQ adds a queue to the domain under a number that it chooses. cq takes the completions. failed is an upcall:
 // it reports that receiving has ended because cq has overflowed.
 func (d *XRCD) CreateSRQ(q *transport.RecvQueue, cq *CQ, failed func()) (*XRCSRQ, error) {
-	num, err := d.eng.srqns.take()
+	num, err := d.takeNumber()
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +103,7 @@ func (s *XRCSRQ) Destroy() {
 		s.cq.detach(sh)
 	}
 	s.cq.PurgeSRQ(s.Queue)
-	d.eng.srqns.free(s.Num)
+	d.freeNumber(s.Num)
 }
 
 // enter counts a QP of shard s; leave removes it.
