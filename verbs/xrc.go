@@ -11,7 +11,8 @@ import (
 // SRQ (struct ibv_xrcd). One connection thus serves all programs of a machine that share the domain. It is safe for
 // concurrent use.
 //
-// All contexts of the device that open a domain with the same file share it.
+// All contexts of the device that open a domain with the same file share it. With the software devices on Linux these
+// may be contexts of up to 256 processes of one user; on other systems each process has its own domain for a file.
 type XRCD struct {
 	ctx      *Context
 	drv      DriverXRCD
@@ -29,7 +30,8 @@ type XRCDInitAttr struct {
 // new domain without a file. The file may be closed afterwards.
 //
 // Errors: EINVAL for unknown flags, or O_EXCL if the domain exists. EAGAIN if the file has no domain and O_CREATE is
-// not set. EBADF if File is closed. EOPNOTSUPP if the device has no XRC.
+// not set, or other processes keep opening the domain for 2 s. EBADF if File is closed. EOPNOTSUPP if the device has
+// no XRC, or a process of another user has the domain. ENOMEM if 256 processes have it.
 func (vctx *Context) OpenXRCD(attr *XRCDInitAttr) (*XRCD, error) {
 	const op = "open_xrcd"
 	if attr == nil {
@@ -121,6 +123,10 @@ type QPOpenAttr struct {
 // OpenQP opens another handle of an XRC_RECV QP of an XRC domain (ibv_open_qp). Each handle gets the QP's events and
 // can modify the QP. The QP is destroyed when its last handle is closed. EINVAL if fields are missing, the type is
 // not QPTypeXRCRecv, or the domain has no such QP.
+//
+// The QP may belong to another process. It ends with the process that created it, or when that process closes the
+// domain: then the handle gets EventQPFatal, Query shows ERR, and Modify fails with EIO. ETIMEDOUT if that process does
+// not answer within 5 s, because it is stopped.
 func (vctx *Context) OpenQP(attr *QPOpenAttr) (*QP, error) {
 	const op = "open_qp"
 	if attr == nil {

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,30 @@ func pingpong(t *testing.T, server, client []string) {
 	t.Helper()
 	port := freePort(t)
 	pair(t, nil, port, append(server, "-p", port), append(client, "-p", port, "localhost"))
+}
+
+// The server of ibv_xsrq_pingpong sends messages for each client through the QPs of the others: the clients share an
+// XRC domain.
+func TestX_XRCD_01_ClientsShareADomain(t *testing.T) {
+	needs(t, "ibv_xsrq_pingpong")
+	const clients = 3
+	port := freePort(t)
+	line := []string{"ibv_xsrq_pingpong", "-d", "vrb_lo", "-g", "1", "-p", port, "-n", "200"}
+	server := start(t, nil, inC(append(line[:len(line):len(line)], "-c", strconv.Itoa(clients))...)...)
+	listens(t, server, port)
+	all := []*process{server}
+	for i := range clients {
+		in := inC
+		if i == 0 {
+			in = inGo
+		}
+		all = append(all, start(t, nil, in(append(line[:len(line):len(line)], "localhost")...)...))
+	}
+	for _, p := range all {
+		if err := p.wait(); err != nil || !strings.Contains(p.out.String(), "success") {
+			t.Errorf("%s: %v\n%s", strings.Join(p.Args, " "), err, p.out.String())
+		}
+	}
 }
 
 // connected waits until the process has a QP in RTS, or has ended.

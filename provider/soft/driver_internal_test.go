@@ -495,9 +495,9 @@ func TestX_QPO_01_OtherHandlesLearnOfAMove(t *testing.T) {
 	okay(t, err)
 	defer dom.Close()
 	var first, second states
-	a, err := dom.(*xrcd).CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCRecv}, &first)
+	a, err := dom.(*xrcDomain).CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCRecv}, &first)
 	okay(t, err)
-	b, err := dom.(*xrcd).OpenQP(a.QPN(), &second)
+	b, err := dom.(*xrcDomain).OpenQP(a.QPN(), &second)
 	okay(t, err)
 	okay(t, a.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPort|
 		verbs.QPAttrPKeyIndex|verbs.QPAttrAccessFlags))

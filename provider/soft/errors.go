@@ -63,6 +63,7 @@ var errnos = []struct {
 	{transport.ErrMoved, verbs.EINVAL},
 	{engine.ErrQPLimit, verbs.ENOMEM},
 	{engine.ErrQPInUse, verbs.EBUSY},
+	{engine.ErrNotShared, verbs.EOPNOTSUPP},
 	{engine.ErrSRQLimit, verbs.ENOMEM},
 	{engine.ErrMcastFull, verbs.ENOMEM},
 	{engine.ErrMcastGroupMax, verbs.ENOMEM},

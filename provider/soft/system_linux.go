@@ -2,38 +2,17 @@ package soft
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"runtime"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/fdset"
-	"github.com/verbena-rdma/verbena/internal/untrusted"
 )
-
-// claimFile binds a name of a device's XRC domain of a file, which one process of this network namespace can have
-// until the closer is closed or the process ends. taken reports whether another process has it. If the system refuses
-// to bind any name, the closer is nil.
-func claimFile(device string, id fileID) (c io.Closer, taken bool) {
-	name := fmt.Sprintf("@verbena-xrcd-%s-%x-%x", device, id.dev, id.ino)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: name, Net: "unix"})
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, true
-	}
-	if err != nil {
-		return nil, false
-	}
-	fdset.AddConn(l)
-	return untrusted.Over(l), false
-}
 
 // prefetch brings the pages of b into memory, for writing if write is set.
 func prefetch(b []byte, write bool) error {

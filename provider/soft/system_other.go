@@ -2,13 +2,6 @@
 
 package soft
 
-import (
-	"io"
-)
-
-// claimFile does nothing: each process has its own domain for a file.
-func claimFile(string, fileID) (c io.Closer, taken bool) { return nil, false }
-
 // prefetch does nothing: the advice is a hint.
 func prefetch([]byte, bool) error { return nil }
 

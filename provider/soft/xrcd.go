@@ -1,19 +1,24 @@
 package soft
 
 import (
+	"encoding/binary"
+	"errors"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"sync"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/xrcd"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// domains are a device's XRC domains with a file, shared by all contexts of the process. Another process cannot have
-// a domain of the same file, since a QP of one process cannot receive into another's memory.
+// domains are a device's XRC domains with a file, shared by all contexts of the process. Other processes of this user
+// share a domain of the same file as members of it; package transport's turn.go says how.
 type domains struct {
 	name string     // of the device, on this host
 	mu   sync.Mutex // guards byFile, and refs of each domain
@@ -24,31 +29,52 @@ type domains struct {
 // domain is an XRC domain, which several contexts may have opened.
 type domain struct {
 	*engine.XRCD
-	table *domains
-	id    fileID
-	file  io.Closer // keeps the inode, so that its number is not reused; nil for a domain without a file
-	claim io.Closer // excludes other processes; nil where the system cannot
-	refs  int       // guarded by table.mu
+	dev     *device
+	engine  *engine.Engine
+	regions *mr.Table
+	id      fileID
+	file    io.Closer    // keeps the inode, so that its number is not reused; nil for a domain without a file
+	member  *xrcd.Member // nil: no other process can have the domain
+	refs    int          // guarded by domains.mu
 
 	mu sync.Mutex // guards targets
 	// +checklocks:mu
 	targets map[uint32]*target // the XRC_RECV QPs by number
+
+	serving sync.WaitGroup // goroutines that serve other members
+	feedsMu sync.Mutex     // guards the following fields
+	// +checklocks:feedsMu
+	feeds map[int]*feed // by member
+	// +checklocks:feedsMu
+	closing bool
 }
 
-// newDomain makes a domain without a file.
-func newDomain(t *domains, e *engine.Engine) *domain {
-	return &domain{XRCD: e.NewXRCD(), table: t, refs: 1, targets: make(map[uint32]*target)}
+// newDomain makes a domain without a file if member is nil.
+func (c *deviceContext) newDomain(member *xrcd.Member) *domain {
+	n := -1
+	if member != nil {
+		n = member.Number()
+	}
+	d := &domain{
+		XRCD: c.eng.NewSharedXRCD(n), dev: c.dev, engine: c.eng, regions: c.regions, member: member, refs: 1,
+		targets: make(map[uint32]*target), feeds: make(map[int]*feed),
+	}
+	if member != nil {
+		d.serving.Go(d.accept)
+	}
+	return d
 }
 
-// open returns the domain of a file, which it makes if flags allow it.
-func (t *domains) open(e *engine.Engine, fd, flags int) (*domain, error) {
+// openDomain returns the domain of a file, which it makes if flags allow it.
+func (c *deviceContext) openDomain(fd, flags int) (*domain, error) {
 	if fd == -1 {
-		return newDomain(t, e), nil
+		return c.newDomain(nil), nil
 	}
 	id, file, err := openInode(fd)
 	if err != nil {
 		return nil, verbsError("file of the XRC domain", err)
 	}
+	t := &c.dev.domains
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	d := t.byFile[id]
@@ -58,13 +84,13 @@ func (t *domains) open(e *engine.Engine, fd, flags int) (*domain, error) {
 	case d != nil:
 		d.refs++
 	default:
-		claim, cerr := t.claim(id, flags)
-		if cerr != nil {
-			err = cerr
+		member, jerr := t.join(id, flags)
+		if jerr != nil {
+			err = jerr
 			break
 		}
-		d = newDomain(t, e)
-		d.id, d.file, d.claim = id, file, claim
+		d = c.newDomain(member)
+		d.id, d.file = id, file
 		if t.byFile == nil {
 			t.byFile = make(map[fileID]*domain)
 		}
@@ -75,39 +101,93 @@ func (t *domains) open(e *engine.Engine, fd, flags int) (*domain, error) {
 	return d, err
 }
 
-// claim reserves the domain of a file for this process, which has none of it yet.
-func (t *domains) claim(id fileID, flags int) (io.Closer, error) {
-	c, taken := claimFile(t.name, id)
+// join makes this process, which does not have the domain of the file yet, a member of it. The member is nil if the
+// system cannot share domains.
+func (t *domains) join(id fileID, flags int) (*xrcd.Member, error) {
+	how := xrcd.How{Create: flags&os.O_CREATE != 0, Exclusive: flags&os.O_EXCL != 0}
+	m, err := xrcd.Join(xrcd.Domain{Device: t.name, Dev: id.dev, Ino: id.ino}, how)
 	switch {
-	case taken && flags&os.O_EXCL != 0:
-		return nil, fail(verbs.EINVAL, "O_EXCL: another process has the XRC domain of the file")
-	case taken:
-		return nil, fail(verbs.EOPNOTSUPP,
-			"another process has the XRC domain of the file; the software device cannot share a domain between processes")
-	case flags&os.O_CREATE == 0:
-		if c != nil {
-			_ = c.Close()
-		}
+	case err == nil:
+		return m, nil
+	case errors.Is(err, xrcd.ErrUnsupported) && how.Create:
+		return nil, nil
+	case errors.Is(err, xrcd.ErrNone), errors.Is(err, xrcd.ErrUnsupported):
 		return nil, fail(verbs.EAGAIN, "the file has no XRC domain; O_CREATE makes one")
+	case errors.Is(err, xrcd.ErrExists):
+		return nil, fail(verbs.EINVAL, "O_EXCL: %v", err)
+	case errors.Is(err, xrcd.ErrForeign) && how.Exclusive:
+		return nil, fail(verbs.EINVAL, "O_EXCL: %v", err)
+	case errors.Is(err, xrcd.ErrForeign):
+		return nil, fail(verbs.EOPNOTSUPP, "%v; processes of one user only share a domain", err)
+	case errors.Is(err, xrcd.ErrFull):
+		return nil, fail(verbs.ENOMEM, "%v, and no more can have it", err)
+	default:
+		return nil, fail(verbs.EAGAIN, "%v", err)
 	}
-	return c, nil
 }
 
-// close releases one reference.
+// close releases one reference. With the last one the QPs of the domain end that only handles of other processes are
+// left of, and the guests here.
 func (d *domain) close() {
-	d.table.mu.Lock()
-	defer d.table.mu.Unlock()
-	if d.refs--; d.refs == 0 && d.file != nil {
-		delete(d.table.byFile, d.id)
+	t := &d.dev.domains
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d.refs--; d.refs > 0 {
+		return
+	}
+	if d.member != nil {
+		d.feedsMu.Lock()
+		d.closing = true
+		d.feedsMu.Unlock()
+		d.member.Close()
+		d.serving.Wait()
+	}
+	if d.file != nil {
+		delete(t.byFile, d.id)
 		_ = d.file.Close()
-		if d.claim != nil {
-			_ = d.claim.Close()
-		}
 	}
 }
 
-// xrcd is a DriverXRCD: one context's reference to a domain.
-type xrcd struct {
+// accept serves other members until the domain is closed.
+func (d *domain) accept() {
+	for {
+		c, err := d.member.Accept()
+		if err != nil {
+			return
+		}
+		d.serving.Go(func() { d.serve(c) })
+	}
+}
+
+// serve serves a connection according to its first message.
+func (d *domain) serve(c *xrcd.Conn) {
+	b, err := c.Receive()
+	switch {
+	case err == nil && len(b) == 1 && message(b[0]) == msgFeed:
+		(&guests{c, d, make(map[uint32]*guest)}).serve()
+	case err == nil && len(b) == 5 && message(b[0]) == msgHandle:
+		d.serveHandle(c, binary.BigEndian.Uint32(b[1:]))
+	default:
+		c.Close()
+	}
+}
+
+// targetOf returns an XRC_RECV QP of this process, nil if there is none.
+func (d *domain) targetOf(qpn uint32) *target {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.targets[qpn]
+}
+
+// allTargets returns all XRC_RECV QPs of this process.
+func (d *domain) allTargets() []*target {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.targets))
+}
+
+// xrcDomain is a DriverXRCD: one context's reference to a domain.
+type xrcDomain struct {
 	*domain
 	ctx *deviceContext
 }
@@ -117,15 +197,15 @@ func (c *deviceContext) OpenXRCD(fd, flags int) (verbs.DriverXRCD, error) {
 	if c.dev.spec.streams {
 		return nil, notOverStreams("XRC")
 	}
-	d, err := c.dev.domains.open(c.eng, fd, flags)
+	d, err := c.openDomain(fd, flags)
 	if err != nil {
 		return nil, err
 	}
-	return &xrcd{d, c}, nil
+	return &xrcDomain{d, c}, nil
 }
 
 // Close releases the domain.
-func (x *xrcd) Close() error {
+func (x *xrcDomain) Close() error {
 	x.close()
 	return nil
 }
@@ -141,7 +221,7 @@ func (p *pd) createXRCSRQ(init *verbs.SRQInitAttr, up verbs.DriverEvents) (verbs
 	if err := checkCQs(init.CQ); err != nil {
 		return nil, err
 	}
-	x, c := driver.Of[*xrcd](init.XRCD), cqOf(init.CQ)
+	x, c := driver.Of[*xrcDomain](init.XRCD), cqOf(init.CQ)
 	s := p.newSRQ("XRC", c, &init.Attr, up)
 	in, err := x.XRCD.CreateSRQ(s.q, c.CQ, func() { up.Event(verbs.EventSRQErr) })
 	if err != nil {
@@ -163,7 +243,8 @@ func (s *xrcSRQ) Destroy() error {
 // target is an XRC_RECV QP, shared by its handles.
 type target struct {
 	qp
-	in *domain
+	in   *domain
+	home *home // nil if no other process can have the domain
 
 	handlesMu sync.Mutex // guards handles; taken after all other locks
 	// +checklocks:handlesMu
@@ -177,12 +258,16 @@ type handle struct {
 }
 
 // CreateQP makes an XRC_RECV QP.
-func (x *xrcd) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
+func (x *xrcDomain) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
 	t := &target{in: x.domain}
 	t.ctx = x.ctx
+	in := engine.QPInit{Type: transport.Type(init.Type), XRCD: x.XRCD, Regions: x.ctx.regions, Up: t}
+	if x.member != nil {
+		t.home = &home{t: t}
+		in.Relay = t.home
+	}
 	var err error
-	t.QP, err = x.ctx.eng.CreateQP(engine.QPInit{Type: transport.Type(init.Type), XRCD: x.XRCD, Regions: x.ctx.regions,
-		Up: t})
+	t.QP, err = x.ctx.eng.CreateQP(in)
 	if err != nil {
 		return nil, verbsError("", err)
 	}
@@ -193,14 +278,24 @@ func (x *xrcd) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.
 }
 
 // OpenQP makes a handle of an existing XRC_RECV QP.
-func (x *xrcd) OpenQP(qpn uint32, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	t := x.targets[qpn]
-	if t == nil {
-		return nil, fail(verbs.EINVAL, "QPN 0x%06x: not an XRC_RECV QP of the domain", qpn)
+func (x *xrcDomain) OpenQP(qpn uint32, up verbs.DriverQPEvents) (verbs.DriverQP, error) {
+	if h := x.openHere(qpn, up); h != nil {
+		return h, nil
 	}
-	return t.newHandle(up), nil
+	if q := x.openElsewhere(qpn, up); q != nil {
+		return q, nil
+	}
+	return nil, fail(verbs.EINVAL, "QPN 0x%06x: not an XRC_RECV QP of the domain", qpn)
+}
+
+// openHere makes a handle of a QP of this process, nil if it has none of this number.
+func (d *domain) openHere(qpn uint32, up verbs.DriverQPEvents) *handle {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t := d.targets[qpn]; t != nil {
+		return t.newHandle(up)
+	}
+	return nil
 }
 
 // newHandle makes a handle.
@@ -243,6 +338,9 @@ func (t *target) reportState(except *handle) {
 func (h *handle) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	if err := h.target.Modify(attr, mask); err != nil {
 		return err
+	}
+	if h.home != nil {
+		h.With(func(int64, *transport.QP) { h.home.attrChanged() })
 	}
 	h.reportState(h)
 	return nil

@@ -14,9 +14,9 @@ import (
 // ibv_xsrq_pingpong: a server and any number of clients over XRC. Each end has one SRQ. The server has an
 // XRC_SEND and an XRC_RECV QP for each client, each client has one of both.
 //
-// The C server sends the messages for a client through the QPs of all its clients in turn. That works if
-// the clients are processes of one host that share an XRC domain through a file. Domains of this device
-// belong to one process (decision 19), so each client's messages use its own QPs.
+// The C server sends the messages for a client through the QPs of all its clients in turn. That works if the clients
+// are processes of one host that share an XRC domain through a file, so clients use the file of the C program. This
+// server sends the messages for a client through the client's own QPs, which works for clients of any hosts.
 
 var xsrqVariant = &variant{
 	name: "ibv_xsrq_pingpong", short: "ping-pong over XRC with a shared receive queue", typ: verbs.QPTypeXRCSend,
