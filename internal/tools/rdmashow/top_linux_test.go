@@ -146,10 +146,14 @@ func (x *terminal) text() string {
 	return x.out.String()
 }
 
+// patience is the time that a program has: each is in a session of its own, so that the scheduler gives it no more than
+// a share of a loaded machine.
+const patience = time.Minute
+
 // until waits for a condition.
 func (x *terminal) until(what string, ok func() bool) {
 	x.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			x.t.Fatalf("no %s; output %q", what, x.text())
 		}
@@ -174,7 +178,7 @@ func (x *terminal) drawn(n int) []string {
 // ended waits for the end. The terminal must have its original state.
 func (x *terminal) ended(status int) {
 	x.t.Helper()
-	killer := time.AfterFunc(20*time.Second, func() { _ = x.cmd.Process.Kill() })
+	killer := time.AfterFunc(patience, func() { _ = x.cmd.Process.Kill() })
 	defer killer.Stop()
 	_ = x.cmd.Wait()
 	if got := x.cmd.ProcessState.ExitCode(); got != status {
