@@ -88,7 +88,7 @@ func (qp *QP) arrives(p *link.RxPacket) bool {
 		return false
 	case a.Mig == Rearm && !mig:
 		a.Mig = Armed
-	case a.Mig != Migrated && mig && alt:
+	case a.Mig != Migrated && mig && alt && !qp.Guest: // a guest follows its home
 		qp.migrate()
 	}
 	return true

@@ -165,6 +165,14 @@ func (qp *QP) OnAged(epsn uint32) {
 	}
 }
 
+// MirrorMigration gives a guest the alternate path and the migration state of its home, whose path it has.
+func (qp *QP) MirrorMigration(alt link.Path, s MigState) {
+	qp.attr.Alt, qp.attr.Mig, qp.baseFlags = alt, s, wire.BTHMigReq
+	if s != Migrated {
+		qp.baseFlags = 0
+	}
+}
+
 // OnTurnLost fails a QP whose turn another process had when it ended. Nobody knows which requests were executed.
 func (qp *QP) OnTurnLost() {
 	if !qp.resp.away || qp.Guest {

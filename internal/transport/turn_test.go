@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // TestX_XRCD_01_PairXRCShared is TestPairXRC with domains of three processes at each end. Each message is for an SRQ of
@@ -294,5 +295,23 @@ func TestX_XRCD_01_ResetEndsGuests(t *testing.T) {
 	s, e := home(t, "in SEND_ONLY psn=100 srqn=65536 data=a", "modify reset")
 	if len(e.ended) != 1 || e.ended[0] || !s.qp.HasTurn() {
 		t.Errorf("%v", e.ended)
+	}
+}
+
+// A guest answers with its home's M bit, accepts packets over the alternate path, and does not migrate by itself.
+func TestX_XRCD_01_GuestHasTheMigrationStateOfItsHome(t *testing.T) {
+	s := play(t, "qp xrc", "srq 5", "region A", "recv 1 A+0/10 srq=5", "recv 2 A+0/10 srq=5")
+	s.qp.Guest = true
+	var bits []bool
+	s.shown = func(p wire.Packet) { bits = append(bits, p.BTH().MigReq()) }
+	s.qp.MirrorMigration(link.Path{Src: stageAddr, Dst: altAddr(1)}, Armed)
+	do(t, s, "in SEND_ONLY psn=100 ackreq srqn=5 data=a from="+altAddr(1).String())
+	if s.qp.Path().Dst != peerAddr || s.qp.attr.Mig != Armed {
+		t.Errorf("the guest has migrated: %v", s.qp.Path().Dst)
+	}
+	s.qp.MirrorMigration(link.Path{}, Migrated)
+	do(t, s, "in SEND_ONLY psn=101 ackreq srqn=5 data=a")
+	if len(bits) != 2 || bits[0] || !bits[1] {
+		t.Errorf("M bits %v", bits)
 	}
 }

@@ -101,6 +101,9 @@ func (c *Conn) Receive() ([]byte, error) {
 	if n > longest {
 		return nil, errTooLong
 	}
+	if cap(c.buf) > room {
+		c.buf = nil
+	}
 	// The buffer grows with what has come, so that a length alone costs no memory.
 	c.buf = c.buf[:0]
 	for uint32(len(c.buf)) < n {

@@ -307,8 +307,11 @@ func (t *target) newHandle(up verbs.DriverQPEvents) *handle {
 	return h
 }
 
-// Event reports an event to every handle.
+// Event reports an event to every handle. Guests answer along the new path after a migration.
 func (t *target) Event(ev transport.Event) {
+	if ev == transport.EventPathMig && t.home != nil {
+		t.home.attrChanged()
+	}
 	t.handlesMu.Lock()
 	defer t.handlesMu.Unlock()
 	for _, h := range t.handles {

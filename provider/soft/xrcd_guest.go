@@ -132,7 +132,11 @@ func (g *guests) setAttr(q *guest, qpn, life uint32, body []byte) bool {
 		return true
 	}
 	t := a.attr(transport.RTS)
-	return q.Modify(&t, mask|transport.MaskState) == nil || q.State() == transport.Err
+	if q.Modify(&t, mask|transport.MaskState) != nil {
+		return q.State() == transport.Err
+	}
+	q.With(func(_ int64, qp *transport.QP) { qp.MirrorMigration(link.Path{Src: a.AltSrc, Dst: a.AltDst}, a.Mig) })
+	return true
 }
 
 // add makes a guest in RESET. It tells the home if that fails.

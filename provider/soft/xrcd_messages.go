@@ -59,6 +59,9 @@ type guestAttr struct {
 	MaxDestRdAtom int
 	MinRNRTimer   uint8
 	Port          uint8
+	AltSrc        netip.Addr // of the alternate path; not valid without one
+	AltDst        netip.Addr
+	Mig           transport.MigState
 }
 
 func guestAttrOf(a *transport.Attr) guestAttr {
@@ -67,6 +70,7 @@ func guestAttrOf(a *transport.Attr) guestAttr {
 		Src: p.Src, Dst: p.Dst, TClass: p.TClass, HopLimit: p.HopLimit, FlowLabel: p.FlowLabel, Rate: p.Rate,
 		DestQPN: a.DestQPN, MTU: a.MTU, PKeyIndex: a.PKeyIndex, PKey: a.PKey, Access: a.Access,
 		MaxDestRdAtom: a.MaxDestRdAtom, MinRNRTimer: a.MinRNRTimer, Port: a.Port,
+		AltSrc: a.Alt.Src, AltDst: a.Alt.Dst, Mig: a.Mig,
 	}
 }
 
@@ -75,7 +79,7 @@ func (g *guestAttr) valid(ports int, own func(netip.Addr) bool) bool {
 	return own(g.Src) && g.Dst.IsValid() && g.Dst.Is4() == g.Src.Is4() && g.Dst == g.Dst.Unmap() &&
 		g.DestQPN <= 0xffffff && g.MTU >= 256 && g.MTU <= 4096 && g.MTU&(g.MTU-1) == 0 &&
 		g.MaxDestRdAtom >= 0 && g.MaxDestRdAtom <= maxRdAtom && g.MinRNRTimer < 32 &&
-		g.Port >= 1 && int(g.Port) <= ports
+		g.Port >= 1 && int(g.Port) <= ports && g.Mig <= transport.Armed
 }
 
 // guestMask is what guestAttr has.

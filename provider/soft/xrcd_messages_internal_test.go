@@ -83,6 +83,7 @@ func TestGuestAttr(t *testing.T) {
 		"timer":             func(g *guestAttr) { g.MinRNRTimer = 32 },
 		"port 0":            func(g *guestAttr) { g.Port = 0 },
 		"port 2":            func(g *guestAttr) { g.Port = 2 },
+		"migration state":   func(g *guestAttr) { g.Mig = 3 },
 	} {
 		bad := g
 		if spoil(&bad); bad.valid(1, own) {
