@@ -41,8 +41,11 @@ func (g *Group) run() {
 		case closed:
 			return
 		case l != nil:
-			l.startReading()
-			return
+			if l.startReading() == nil {
+				return
+			}
+			sleepAbout(longPause) // the process may close a descriptor, and nobody else leads
+			continue
 		}
 		<-up.ended()
 		g.mu.Lock()

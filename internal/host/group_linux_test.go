@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -457,4 +458,48 @@ func (g *testGroup) oneService() uint64 {
 		return id
 	}
 	return 0
+}
+
+// emfileStore is a store of a process that has no descriptors left for some time.
+type emfileStore struct {
+	store
+	left atomic.Int32 // calls that fail
+}
+
+func (s *emfileStore) use(first int, f func(fds []int)) error {
+	if s.left.Add(-1) >= 0 {
+		return unix.EMFILE
+	}
+	return s.store.use(first, f)
+}
+
+// A leader without descriptors reads the sockets of QP 1 once it has some again.
+func TestLeaderReadsOnceItHasDescriptors(t *testing.T) {
+	t.Setenv(envRun, t.TempDir())
+	key, led := ownKey(), make(chan int, 1)
+	g, err := Join(key, Config{
+		Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {}, Send: func([]Will) {},
+		Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}); led <- 1 },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &emfileStore{store: g.leader.store}
+	s.left.Store(3)
+	g.leader.store = s
+	t.Cleanup(func() {
+		g.leader.mu.Lock()
+		g.leader.store = s.store // Close takes the vault
+		g.leader.mu.Unlock()
+		g.Close()
+	})
+	g.Start()
+	select {
+	case <-led:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the leader does not read the sockets")
+	}
+	if n := s.left.Load(); n >= 0 {
+		t.Errorf("%d calls less have failed", n+1)
+	}
 }

@@ -196,8 +196,8 @@ func (l *leader) duplicate(i int) (fd int, err error) {
 	return fd, err
 }
 
-// startReading passes on the sockets that the leader reads.
-func (l *leader) startReading() {
+// startReading passes on the sockets that the leader reads. It fails if the process has no descriptors left.
+func (l *leader) startReading() error {
 	l.mu.Lock()
 	gsi, err := l.duplicate(GSI)
 	strays := -1
@@ -205,12 +205,13 @@ func (l *leader) startReading() {
 		strays, err = l.duplicate(Strays)
 	}
 	l.mu.Unlock()
-	if err == nil {
-		l.cfg.Lead(gsi, strays)
-	} else {
+	if err != nil {
 		closeFDs([]int{gsi, strays})
+		return fmt.Errorf("link/udp: duplicating the sockets of QP 1: %w", err)
 	}
+	l.cfg.Lead(gsi, strays)
 	close(l.reading)
+	return nil
 }
 
 // handle answers a request. The caller owns the descriptors of an answer to a claim.

@@ -154,9 +154,12 @@ func (s *Server) listen(with Sharing) error {
 }
 
 // Start starts serving. It calls Config.Lead before it returns.
-func (s *Server) Start() {
-	s.leader.startReading()
+func (s *Server) Start() error {
+	if err := s.leader.startReading(); err != nil {
+		return err
+	}
 	s.done.Go(func() { s.leader.serve(s.ln) })
+	return nil
 }
 
 // Forward forwards a packet from the socket of QP 1. It returns false if the packet has no destination.

@@ -61,9 +61,11 @@ func Serve(cfg Config, with host.Sharing) (_ *Server, err error) {
 }
 
 // Start starts serving.
-func (s *Server) Start() {
+func (s *Server) Start() error {
 	for _, h := range s.hosts {
-		h.Start()
+		if err := h.Start(); err != nil {
+			return err
+		}
 	}
 	s.done.Go(func() {
 		p := s.link.ports[0]
@@ -71,6 +73,7 @@ func (s *Server) Start() {
 			p.Recv(b) // the remaining packets have no destination
 		}
 	})
+	return nil
 }
 
 // Close ends serving, and the connections of the members.

@@ -118,7 +118,9 @@ func (s *server) run(c context.Context, devices []*verbs.Device) (err error) {
 	errs := make([]error, len(shared))
 	for i, d := range shared {
 		for _, at := range d.servers {
-			at.Start()
+			if err := at.Start(); err != nil {
+				return fmt.Errorf("%s: %w", d.Name(), err)
+			}
 		}
 		fmt.Fprintf(s.env.Stdout, "%s: %s: shared in %s, mode %04o\n", d.Name(), d.addrs(), host.RunDir(), s.with.Mode)
 		wait.Go(func() {
