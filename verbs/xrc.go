@@ -30,7 +30,7 @@ type XRCDInitAttr struct {
 // new domain without a file. The file may be closed afterwards.
 //
 // Errors: EINVAL for unknown flags, or O_EXCL if the domain exists. EAGAIN if the file has no domain and O_CREATE is
-// not set, or other processes keep opening the domain for 2 s. EBADF if File is closed. EOPNOTSUPP if the device has
+// not set, or other processes keep opening the domain for 10 s. EBADF if File is closed. EOPNOTSUPP if the device has
 // no XRC, or a process of another user has the domain. ENOMEM if 256 processes have it.
 func (vctx *Context) OpenXRCD(attr *XRCDInitAttr) (*XRCD, error) {
 	const op = "open_xrcd"
@@ -126,7 +126,7 @@ type QPOpenAttr struct {
 //
 // The QP may belong to another process. It ends with the process that created it, or when that process closes the
 // domain: then the handle gets EventQPFatal, Query shows ERR, and Modify fails with EIO. ETIMEDOUT if that process does
-// not answer within 5 s, because it is stopped.
+// not answer within 10 s, because it is stopped.
 func (vctx *Context) OpenQP(attr *QPOpenAttr) (*QP, error) {
 	const op = "open_qp"
 	if attr == nil {

@@ -79,7 +79,7 @@ func (d Domain) name(n int) string {
 
 // lock excludes other processes that join the domain.
 func (d Domain) lock() (*net.UnixListener, error) {
-	const tries, pause = 400, 5 * time.Millisecond
+	const tries, pause = 2000, 5 * time.Millisecond
 	for range tries {
 		l, err := listen(d.name(-1))
 		if err == nil {

@@ -34,7 +34,7 @@ type handleReply struct {
 }
 
 // handleTimeout is the time that a process has to answer.
-const handleTimeout = 5 * time.Second
+const handleTimeout = 10 * time.Second
 
 // serveHandle serves another process's handle of a QP of this one.
 func (d *domain) serveHandle(c *xrcd.Conn, qpn uint32) {
