@@ -126,7 +126,7 @@ type QPOpenAttr struct {
 //
 // The QP may belong to another process. It ends with the process that created it, or when that process closes the
 // domain: then the handle gets EventQPFatal, Query shows ERR, and Modify fails with EIO. ETIMEDOUT if that process does
-// not answer within 10 s, because it is stopped.
+// not answer within 10 s, because it is stopped: the handle is of no use then.
 func (vctx *Context) OpenQP(attr *QPOpenAttr) (*QP, error) {
 	const op = "open_qp"
 	if attr == nil {

@@ -33,8 +33,8 @@ type handleReply struct {
 	Error string        `json:",omitempty"`
 }
 
-// handleTimeout is the time that a process has to answer.
-const handleTimeout = 10 * time.Second
+// handleTimeout is the time that a process has to answer. A test shortens it.
+var handleTimeout = 10 * time.Second
 
 // serveHandle serves another process's handle of a QP of this one.
 func (d *domain) serveHandle(c *xrcd.Conn, qpn uint32) {

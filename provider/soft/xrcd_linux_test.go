@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -504,6 +505,25 @@ func TestX_QPO_01_ProcessOfTheQPEnds(t *testing.T) {
 	}
 	if err := qp.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState); !errors.Is(err, unix.EIO) {
 		t.Errorf("RESET of a QP whose process has ended: %v", err)
+	}
+	must(t, qp.Close())
+}
+
+// TestX_QPO_01_StoppedProcess: a handle of a QP does not wait for a stopped process for ever. It is lost then.
+func TestX_QPO_01_StoppedProcess(t *testing.T) {
+	s := newShared(t, 90)
+	m := s.member(t)
+	var qpn uint32
+	_ = get(fmt.Sscan(m.do("target"), &qpn))(t)
+	qp := get(s.ctx.OpenQP(&verbs.QPOpenAttr{QPNum: qpn, XRCD: s.d, Type: verbs.QPTypeXRCRecv}))(t)
+	must(t, m.cmd.Process.Signal(syscall.SIGSTOP))
+	defer soft.SetHandleTimeout(50 * time.Millisecond)()
+	if _, _, err := qp.Query(verbs.QPAttrState); !errors.Is(err, unix.ETIMEDOUT) {
+		t.Errorf("a stopped process: %v", err)
+	}
+	must(t, m.cmd.Process.Signal(syscall.SIGCONT))
+	if a, _, err := qp.Query(verbs.QPAttrState); err != nil || a.QPState != verbs.QPSErr {
+		t.Errorf("afterwards: %v, %v", a.QPState, err)
 	}
 	must(t, qp.Close())
 }
