@@ -149,6 +149,31 @@ func TestBacklogOfAListener(t *testing.T) {
 	})
 }
 
+// Of clients that come one by one, a listener connects one more than its backlog: it takes a request while the last
+// connection of the backlog is being made.
+func TestBacklogIsExact(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		for _, backlog := range []int{1, 2, 5} {
+			l, err := (&rsocket.ListenConfig{Host: p.B.Host, Backlog: backlog}).Listen(bg, "tcp", p.B.At(0))
+			p.OK(err)
+			errs := make(chan error, backlog+3)
+			for range cap(errs) {
+				go func() { errs <- p.visit(l, time.Minute) }()
+				time.Sleep(time.Second)
+			}
+			if n := rsocket.Queued(l); n != backlog+1 {
+				t.Errorf("%d connections are queued for Accept, with a backlog of %d", n, backlog)
+			}
+			stopped := p.echo(l)
+			for range cap(errs) {
+				p.OK(<-errs)
+			}
+			p.OK(l.Close())
+			<-stopped
+		}
+	})
+}
+
 // Close ends the handshakes that clients have not finished: nothing of them is left, whenever it is called.
 func TestCloseEndsHandshakes(t *testing.T) {
 	for _, n := range []int{1, 7, 100} {

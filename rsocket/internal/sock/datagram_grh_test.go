@@ -5,11 +5,14 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // A receive that is shorter than the GRH in front of each message, or has nothing but it, is no message.
@@ -189,6 +192,56 @@ func TestDatagramCloseWaitsForItsGoroutines(t *testing.T) {
 	}
 	close(goOn)
 	<-closed
+}
+
+// A socket that cannot have what its QP needs has none, and leaves nothing.
+func TestDatagramQPThatCannotBeMade(t *testing.T) {
+	host := hosted(t)
+	q, err := newDatagramQP(host, netip.MustParseAddr("203.0.113.1"), 1)
+	if q != nil || !errors.Is(err, syscall.ENODEV) {
+		t.Errorf("at a foreign address: %v, %v", q, err)
+	}
+	q, err = newDatagramQP(host, ownAddr.Addr(), 1<<20)
+	if q != nil || !errors.Is(err, syscall.EINVAL) || !strings.Contains(err.Error(), "create_cq") {
+		t.Errorf("with too many slots: %v, %v", q, err)
+	}
+}
+
+// Close of a socket does not take receives that have completed for sends.
+func TestDatagramDrainWithReceives(t *testing.T) {
+	const slots = 3
+	q := must(newDatagramQP(hosted(t), ownAddr.Addr(), slots))(t)
+	ok(t, q.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // the receives are flushed
+	must(q.ch.GetEvent(context.Background()))(t).AckEvents(1)
+	q.free = q.free[1:]
+	if q.drain(); len(q.free) != slots-1 {
+		t.Errorf("%d free slots of %d, want one less", len(q.free), slots)
+	}
+	q.close()
+}
+
+// A wait that has slept polls anew.
+func TestDatagramPollsAnewAfterASleep(t *testing.T) {
+	d := &Datagram{}
+	w := NewWaiter()
+	w.Wake()
+	p := WaitMode{spin: Spin{start: time.Now(), polls: 7}}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.pause(&w, &p); err != nil || p.spin.begun() {
+		t.Errorf("%v, begun %v", err, p.spin.begun())
+	}
+}
+
+// A socket is bound once.
+func TestDatagramBindsOnce(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	at := netip.MustParseAddrPort("127.0.0.1:0")
+	ok(t, d.Bind(at))
+	if err := d.Bind(at); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("again: %v", err)
+	}
+	d.Close()
 }
 
 // A peer is a stranger until the program sends to it.

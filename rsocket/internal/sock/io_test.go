@@ -4,8 +4,10 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
@@ -179,5 +181,24 @@ func TestNotifyWakesThoseThatCanGoOn(t *testing.T) {
 					read, write)
 			}
 		}
+	}
+}
+
+// A deadline at the present time has passed.
+func TestDeadlineThatIsNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d deadline
+		if d.set(time.Now()); !d.expired() {
+			t.Error("the deadline is still to come")
+		}
+	})
+}
+
+// A copy to a stream ends with the error of the stream.
+func TestCopyToAStreamThatFails(t *testing.T) {
+	st := NewStream(nil, Options{})
+	n, err := st.CopyFrom(strings.NewReader("hello"), func() WaitMode { return WaitMode{} })
+	if n != 0 || !errors.Is(err, syscall.ENOTCONN) {
+		t.Errorf("%d bytes, %v", n, err)
 	}
 }

@@ -25,6 +25,10 @@ func (p *LongPolls) waits(t *testing.T, n int, found bool) (long int) {
 
 func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
 	var p LongPolls
+	if p.end(time.Now(), true); p.credit != 1 {
+		t.Errorf("credit %d after a success", p.credit)
+	}
+	p = LongPolls{}
 	if long := p.waits(t, 10*trialEvery, false); long != 10 {
 		t.Errorf("%d of %d waits without an answer polled for long, want one of %d", long, 10*trialEvery, trialEvery)
 	}

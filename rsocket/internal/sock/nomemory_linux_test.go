@@ -3,6 +3,7 @@ package sock
 import (
 	"errors"
 	"math"
+	"net/netip"
 	"syscall"
 	"testing"
 
@@ -56,4 +57,22 @@ func TestBufferThatIsUnmappedMeanwhile(t *testing.T) {
 		free()
 	}
 	ok(t, unix.Munmap(none))
+}
+
+// Without descriptors a datagram socket that is not open yet transfers nothing.
+func TestDatagramsWithoutDescriptors(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	var before syscall.Rlimit
+	ok(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &before))
+	ok(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: before.Max}))
+	n, err := d.SendTo([]byte("x"), netip.MustParseAddrPort("127.0.0.1:9"), WaitMode{})
+	m, from, err2 := d.RecvFrom(make([]byte, 1), 0, WaitMode{Nonblock: true})
+	ok(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &before))
+	if n != 0 || !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("send: %d bytes, %v", n, err)
+	}
+	if m != 0 || from.IsValid() || !errors.Is(err2, syscall.EMFILE) {
+		t.Errorf("receive: %d bytes from %v, %v", m, from, err2)
+	}
+	d.Close()
 }

@@ -263,3 +263,18 @@ func TestPartsOfTheMemory(t *testing.T) {
 	}
 	ok(t, id.Close())
 }
+
+// A stream fails when its CQ does.
+func TestProgressOfAFailedCQ(t *testing.T) {
+	st, free := withCQ(t)
+	defer free()
+	ok(t, st.res.cq.Close())
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if !st.progress() || st.state != streamFailed || st.err == nil {
+		t.Errorf("state %d, %v", st.state, st.err)
+	}
+	if st.progress() {
+		t.Error("progress of a stream that has failed")
+	}
+}

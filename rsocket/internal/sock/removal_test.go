@@ -3,6 +3,7 @@ package sock
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -44,6 +45,57 @@ func (d *removable) Open(up verbs.DriverContextEvents) (verbs.DriverContext, err
 	defer d.mu.Unlock()
 	d.ups = append(d.ups, up)
 	return d.DriverDevice.Open(up)
+}
+
+// crowded is a device that can register no more memory, except for QP 1.
+//
+//conformance:fake
+type crowded struct {
+	verbs.DriverDevice
+	pds atomic.Int32
+}
+
+//conformance:fake
+type crowdedContext struct {
+	verbs.DriverContext
+	of *crowded
+}
+
+//conformance:fake
+type crowdedPD struct{ verbs.DriverPD }
+
+func (d *crowded) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
+	c, err := d.DriverDevice.Open(up)
+	return crowdedContext{c, d}, err
+}
+
+func (c crowdedContext) AllocPD() (verbs.DriverPD, error) {
+	pd, err := c.DriverContext.AllocPD()
+	if c.of.pds.Add(1) == 1 { // of QP 1
+		return pd, err
+	}
+	return crowdedPD{pd}, err
+}
+
+func (crowdedPD) RegMR([]byte, uint64, verbs.AccessFlags) (verbs.DriverMR, error) {
+	return nil, syscall.ENOMEM
+}
+
+// A socket whose memory the device does not take has no connection and no QP, and leaves nothing.
+func TestMemoryThatIsNotRegistered(t *testing.T) {
+	dev := must(rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", ownAddr.Addr()))(t)
+	host := rdmacm.NewHost(driver.NewDevice(&crowded{DriverDevice: driver.Of[verbs.DriverDevice](dev)}))
+	if q, err := newDatagramQP(host, ownAddr.Addr(), 1); q != nil || !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("datagrams: %v, %v", q, err)
+	}
+	id := must(host.CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	var r resources
+	if err := r.register(id.PD(), &Options{SendBuf: 4096, RecvBuf: 4096}, false); !errors.Is(err, syscall.ENOMEM) {
+		t.Errorf("a stream: %v", err)
+	}
+	r.free()
+	ok(t, errors.Join(id.Close(), host.Close()))
 }
 
 func (d *removable) remove() {

@@ -131,9 +131,7 @@ func (st *Stream) endHandshake() {
 // +checklocks:st.mu
 func (st *Stream) breakOff(err error) {
 	st.fail(&verbs.Error{Op: "rsocket", Obj: st.name(), Errno: syscall.EPROTO, Err: err})
-	if st.id != nil {
-		_ = st.id.Disconnect(background)
-	}
+	_ = st.id.Disconnect(background)
 }
 
 // wakeAll wakes all waiters. mu is held.
