@@ -1,6 +1,7 @@
 package rsocket_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -188,6 +189,26 @@ type failing struct{ error }
 
 func (f failing) Read([]byte) (int, error)  { return 0, f.error }
 func (f failing) Write([]byte) (int, error) { return 0, f.error }
+
+// A copy goes on until the end of the stream, whatever pieces the data comes in.
+func TestCopyOfSeveralPieces(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		go func() {
+			for _, piece := range []string{"one, ", "two, ", "three"} {
+				must(a.Write([]byte(piece)))(p)
+				time.Sleep(time.Second)
+			}
+			p.OK(a.CloseWrite())
+		}()
+		var got bytes.Buffer
+		if n, err := b.WriteTo(&got); n != 15 || err != nil || got.String() != "one, two, three" {
+			t.Errorf("%d bytes, %q, %v", n, got.String(), err)
+		}
+		p.OK(a.Close())
+		p.OK(b.Close())
+	})
+}
 
 // short is a writer that writes one byte, against the rules of io.Writer without an error.
 type short struct{}

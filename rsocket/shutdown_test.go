@@ -48,6 +48,26 @@ func TestR_SHUT_01_WakesWaitingCalls(t *testing.T) {
 	})
 }
 
+// CloseRead ends a Read that waits, although the peer has nothing to say to it.
+func TestCloseReadAloneEndsAWait(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		p.OK(a.SetReadDeadline(time.Now().Add(time.Minute)))
+		ended := make(chan error)
+		go func() {
+			_, err := a.Read(make([]byte, 1))
+			ended <- err
+		}()
+		synctest.Wait()
+		p.OK(a.CloseRead())
+		if err := <-ended; err != io.EOF {
+			t.Errorf("read: %v", err)
+		}
+		p.OK(a.Close())
+		p.OK(b.Close())
+	})
+}
+
 // CloseRead leaves the other direction open, and CloseWrite too.
 func TestR_SHUT_02_OneDirectionOnly(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
@@ -133,5 +153,30 @@ func TestCloseWaitsForAcknowledgements(t *testing.T) {
 		}
 		p.OK(b.Close())
 		p.OK(<-closed)
+	})
+}
+
+// Close ends a CloseWrite that waits for the peer's acknowledgement, and does not wait for it.
+func TestCloseEndsCloseWrite(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		a, b := p.pair(rsocket.Options{}, rsocket.Options{})
+		synctest.Wait()
+		p.OK(a.SetLinger(0))
+		p.OK(b.SetLinger(0))
+		p.Fab.Cut(p.A.Addr, p.B.Addr)
+		must(a.Write([]byte("lost")))(p)
+		ended := make(chan error)
+		go func() { ended <- a.CloseWrite() }()
+		synctest.Wait()
+		begin := time.Now()
+		p.OK(a.Close())
+		if err := <-ended; err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		if took := time.Since(begin); took > time.Second {
+			t.Errorf("it took %v", took)
+		}
+		p.OK(b.Close())
+		time.Sleep(time.Hour) // until the rest has given up
 	})
 }

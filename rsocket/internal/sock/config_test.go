@@ -219,3 +219,19 @@ func TestPollsOfAClockThatStandsStill(t *testing.T) {
 		}
 	}
 }
+
+// Numbers are 0 to 2^30. Others have the default.
+func TestR_CFG_02_Numbers(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]int{
+		"0": 0, "1\n": 1, " 77 ": 77, "1073741824": 1 << 30, "1073741825": 9, "-1": 9, "": 9, "x": 9, "1.5": 9,
+		"99999999999999999999": 9,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, "number"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := number(dir, "number", 9); got != want {
+			t.Errorf("%q is %d, want %d", text, got, want)
+		}
+	}
+}

@@ -301,3 +301,33 @@ func TestErrorsOfTheUDPSocket(t *testing.T) {
 	}
 	d.Close()
 }
+
+// Close ends the looks at a QP whose device was removed.
+func TestDatagramCloseEndsLooks(t *testing.T) {
+	host := hosted(t)
+	d := NewDatagram(JoinHub(host), true, Options{}.WithDefaults())
+	q := must(newDatagramQP(host, ownAddr.Addr(), 1))(t)
+	d.qps[ownAddr.Addr()] = q
+	d.ended.Go(func() { q.look(d) })
+	closed := make(chan struct{})
+	go func() {
+		d.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Error("Close still waits after 20 s")
+	}
+}
+
+// The error of a message to a peer without a route is that of the route.
+func TestDatagramWithoutARoute(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	peer := netip.MustParseAddrPort("127.0.0.9:9")
+	_, want := d.route(peer)
+	if n, err := d.SendTo([]byte("x"), peer, WaitMode{}); n != 0 || want == nil || err == nil || err.Error() != want.Error() {
+		t.Errorf("%d bytes, %v, want %v", n, err, want)
+	}
+	d.Close()
+}

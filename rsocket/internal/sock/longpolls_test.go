@@ -43,6 +43,10 @@ func TestLongPollsEndWhenTheyAreInVain(t *testing.T) {
 	if p.end(time.Now().Add(-time.Second), true); p.credit != maxCredit-lossInVain {
 		t.Errorf("credit %d after a poll that found something after a second", p.credit)
 	}
+	p = LongPolls{credit: 1}
+	if limit, long := p.begin(longPoll); limit != longPoll || long {
+		t.Errorf("a spin budget of %v has become %v, long: %v", longPoll, limit, long)
+	}
 	p = LongPolls{}
 	if limit, long := p.begin(time.Second); limit != time.Second || long {
 		t.Errorf("a spin budget of a second has become %v, long: %v", limit, long)

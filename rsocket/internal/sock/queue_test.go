@@ -5,6 +5,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
@@ -276,5 +277,103 @@ func TestProgressOfAFailedCQ(t *testing.T) {
 	}
 	if st.progress() {
 		t.Error("progress of a stream that has failed")
+	}
+}
+
+// Without a connection, and after Close, nothing is shut down.
+func TestShutdownWithoutAConnection(t *testing.T) {
+	st := NewStream(nil, Options{})
+	if err := st.Shutdown(true, true); !errors.Is(err, syscall.ENOTCONN) {
+		t.Errorf("a new stream: %v", err)
+	}
+	st.closed = true
+	if err := st.Shutdown(true, true); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a closed stream: %v", err)
+	}
+}
+
+// The event of a CQ lets a stream process what has completed, though nobody waits for it.
+func TestEventWithoutWaiters(t *testing.T) {
+	host := hosted(t)
+	id := must(host.CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	st := NewStream(&Hub{Host: host, Channel: NewChannel(host), users: 1}, Options{}.WithDefaults())
+	st.id = id
+	st.mu.Lock()
+	ok(t, st.setUp())
+	st.state = streamConnected
+	ok(t, st.res.cq.ReqNotify(false))
+	ok(t, st.res.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // the receives are flushed
+	<-st.res.event
+	if st.onCQEvent(); !st.m.Disconnected() {
+		t.Error("the end of the connection was not noticed")
+	}
+	st.mu.Unlock()
+	st.Close(0)
+}
+
+// A stream that is closed while Shutdown waits for a writer is not shut down.
+func TestClosedDuringShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := NewStream(nil, Options{})
+		st.state, st.established = streamConnecting, true // nothing is posted
+		st.m = rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+		for _, want := range []error{nil, net.ErrClosed} {
+			st.writing.lock()
+			ended := make(chan error, 1)
+			go func() { ended <- st.Shutdown(false, true) }()
+			synctest.Wait()
+			st.mu.Lock()
+			st.closed = want != nil
+			st.mu.Unlock()
+			st.writing.unlock()
+			if err := <-ended; !errors.Is(err, want) {
+				t.Errorf("%v, want %v", err, want)
+			}
+		}
+	})
+}
+
+// Data waits for room of the IO maps that must precede it.
+func TestDataWaitsForIOMaps(t *testing.T) {
+	st := NewStream(nil, Options{})
+	st.state = streamConnected
+	st.m = rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096, Table: make([]byte, 4096)})
+	st.m.Connect(rs.ConnData{Credits: 16, IOMaps: 1, Table: rs.SGE{Length: rs.TableEntries}, Data: rs.SGE{Length: 4096}})
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	sent := 0
+	for {
+		if _, some := st.nextData(1); !some {
+			break
+		}
+		sent++
+	}
+	st.m.SetMap(0, rs.IOMap{})
+	if d, some := st.nextData(1); sent == 0 || some || !st.m.MapsPending() {
+		t.Errorf("after %d messages without room: %+v, %v", sent, d, some)
+	}
+}
+
+// A message that the QP does not take ends the connection, in each form.
+func TestMessageThatCannotBePosted(t *testing.T) {
+	host := hosted(t)
+	for _, words := range []bool{false, true} {
+		for _, data := range []string{"", "data"} {
+			id := must(host.CreateID(nil, rdmacm.PSTCP, nil))(t)
+			ok(t, id.BindAddr(ownAddr))
+			st := NewStream(&Hub{Host: host, Channel: NewChannel(host), users: 1}, Options{}.WithDefaults())
+			st.id = id
+			st.mu.Lock()
+			ok(t, st.setUp())
+			ok(t, id.DestroyQP())
+			st.state, st.words = streamConnected, words
+			st.postMessage(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline, Inline: []byte(data)})
+			if st.state != streamFailed || st.err == nil {
+				t.Errorf("%q, as words %v: state %d, %v", data, words, st.state, st.err)
+			}
+			st.mu.Unlock()
+			st.Close(0)
+		}
 	}
 }
