@@ -326,7 +326,8 @@ func TestDatagramWithoutARoute(t *testing.T) {
 	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
 	peer := netip.MustParseAddrPort("127.0.0.9:9")
 	_, want := d.route(peer)
-	if n, err := d.SendTo([]byte("x"), peer, WaitMode{}); n != 0 || want == nil || err == nil || err.Error() != want.Error() {
+	n, err := d.SendTo([]byte("x"), peer, WaitMode{})
+	if n != 0 || want == nil || err == nil || err.Error() != want.Error() {
 		t.Errorf("%d bytes, %v, want %v", n, err, want)
 	}
 	d.Close()
