@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -240,6 +241,76 @@ func TestDatagramBindsOnce(t *testing.T) {
 	ok(t, d.Bind(at))
 	if err := d.Bind(at); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("again: %v", err)
+	}
+	d.Close()
+}
+
+// Each message that is not sent yet has a slot of its own, beside those of the receives. Without a slot there is no room.
+func TestSlotsOfSends(t *testing.T) {
+	const slots = 3
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	q := must(newDatagramQP(d.hub.Host, ownAddr.Addr(), slots))(t)
+	dst := &dest{to: ownAddr, q: q}
+	attr := must(dst.path())(t)
+	dst.ah = must(q.id.PD().CreateAH(&attr))(t)
+	d.mu.Lock()
+	for i := range slots + 1 {
+		if sent, err := dst.send(d, []byte{'0' + byte(i)}); sent != (i < slots) || err != nil {
+			t.Errorf("message %d: sent %v, %v", i, sent, err)
+		}
+	}
+	d.mu.Unlock()
+	var got []byte
+	for i := range slots {
+		mem, off := q.sendSlot(i)
+		if off != slots*recvSlot+i*rs.DatagramMax || len(mem) != rs.DatagramMax || &mem[0] != &q.mem[off] {
+			t.Errorf("slot %d: %d bytes at %d", i, len(mem), off)
+		}
+		got = append(got, mem[rs.HeaderLen4])
+	}
+	if slices.Sort(got); string(got) != "012" {
+		t.Errorf("the slots have the messages %q", got)
+	}
+	d.Close()
+	dst.forget()
+	q.close()
+}
+
+// The slot of a message that is read takes another one.
+func TestSlotOfAMessageThatIsRead(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	q := must(newDatagramQP(d.hub.Host, ownAddr.Addr(), 2))(t)
+	ok(t, q.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // each receive is flushed from now on
+	var wcs [8]verbs.WC
+	flushed := 0
+	await(t, func() bool {
+		flushed += must(q.cq.Poll(wcs[:]))(t)
+		return flushed == 2
+	})
+	d.mu.Lock()
+	d.queue = []datagramMsg{{qp: q, slot: 1}}
+	d.mu.Unlock()
+	if _, _, err := d.RecvFrom(nil, 0, WaitMode{Nonblock: true}); err != nil {
+		t.Error(err)
+	}
+	await(t, func() bool { return must(q.cq.Poll(wcs[:]))(t) == 1 && wcs[0].WRID == 1 })
+	d.Close()
+	q.close()
+}
+
+// A message at which the program only looks stays.
+func TestPeekOfADatagram(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	d.DeliverTwo(ownAddr, "one", "two")
+	for i, want := range []string{"one", "one", "two"} {
+		b := make([]byte, 10)
+		n, from, err := d.RecvFrom(b, []RecvFlags{Peek, 0, 0}[i], WaitMode{Nonblock: true})
+		if string(b[:n]) != want || from != ownAddr || err != nil {
+			t.Errorf("call %d: %q from %v, %v, want %q", i, b[:n], from, err, want)
+		}
 	}
 	d.Close()
 }

@@ -162,7 +162,7 @@ func TestNotifyWakesThoseThatCanGoOn(t *testing.T) {
 		"nothing": {func(*Stream) {}, 0, 0},
 		"the end": {func(st *Stream) { st.m.Disconnect() }, 1, 1},
 		"failure": {func(st *Stream) { st.state = streamFailed }, 1, 1},
-		"message": {func(st *Stream) { ok(t, st.m.OnMessage(rs.Word(rs.OpData, 5), 5)) }, 1, 0},
+		"message": {func(st *Stream) { ok(t, st.m.OnMessage(rs.Word(rs.OpData, 1), 1)) }, 1, 0},
 	} {
 		for _, waits := range []bool{true, false} {
 			st := NewStream(nil, Options{})

@@ -88,3 +88,30 @@ func TestFreeingOneOfSeveralSlabs(t *testing.T) {
 		t.Errorf("slabs of %d sizes are left", len(slabs.of))
 	}
 }
+
+// Small streams of one size share a buffer until it is full.
+func TestSmallStreamsShareABuffer(t *testing.T) {
+	const n = largeBytes - blockAlign
+	const blocks = slabBytes / n
+	var release []func()
+	for i := range blocks + 1 {
+		_, f, err := allocate(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		release = append(release, f)
+		slabs.mu.Lock()
+		list := slabs.of[n]
+		slabs.mu.Unlock()
+		want := 1 // with a free block
+		if i == blocks-1 {
+			want = 0
+		}
+		if len(list) != want {
+			t.Errorf("%d blocks: %d buffers with a free one, want %d", i+1, len(list), want)
+		}
+	}
+	for _, f := range release {
+		f()
+	}
+}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -75,4 +76,16 @@ func TestDatagramsWithoutDescriptors(t *testing.T) {
 		t.Errorf("receive: %d bytes from %v, %v", m, from, err2)
 	}
 	d.Close()
+}
+
+// The memory of a QP goes with it.
+func TestMemoryOfADatagramQP(t *testing.T) {
+	q := must(newDatagramQP(hosted(t), ownAddr.Addr(), 256))(t)
+	if n := mr.Readable(q.mem); n != len(q.mem) {
+		t.Errorf("%d bytes of %d are there", n, len(q.mem))
+	}
+	q.close()
+	if n := mr.Readable(q.mem); n == len(q.mem) {
+		t.Errorf("%d bytes are still there", n)
+	}
 }

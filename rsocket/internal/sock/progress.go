@@ -113,8 +113,7 @@ func (st *Stream) failed(wc *verbs.WC) {
 		status = wc.Cause.First.Status
 	}
 	if status == verbs.WCWRFlushErr || st.m.Disconnected() {
-		st.m.Disconnect()
-		st.wakeAll()
+		st.m.Disconnect() // progress wakes those who wait
 		return
 	}
 	errno := syscall.ECONNRESET

@@ -377,3 +377,43 @@ func TestMessageThatCannotBePosted(t *testing.T) {
 		}
 	}
 }
+
+// Writes to the peer's memory wait for room of the IO maps that must precede them.
+func TestIOWriteWaitsForIOMaps(t *testing.T) {
+	st, free := withCQ(t)
+	defer free()
+	st.m = rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096, Table: make([]byte, 4096)})
+	st.m.Connect(rs.ConnData{})
+	st.opts.Inline = 64
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if n, err := st.place(partsOfOne([]byte("x")), 0, &WaitMode{Nonblock: true}); n != 0 || err != nil {
+		t.Errorf("where the peer has no map: %d bytes, %v", n, err)
+	}
+	st.m.SetMap(0, rs.IOMap{})
+	if n, err := st.place(partsOfOne([]byte("x")), 0, &WaitMode{Nonblock: true}); n != 0 || !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("with a map that waits: %d bytes, %v", n, err)
+	}
+}
+
+// A request whose acceptor is closed meanwhile has no handshake.
+func TestRequestOfAClosedAcceptor(t *testing.T) {
+	host := hosted(t)
+	id := must(host.CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	a, _ := Unserved()
+	a.closed, a.shaking, a.slots = true, map[*Stream]struct{}{}, make(chan struct{}, 1)
+	a.slots <- struct{}{}
+	hub := &Hub{Host: host, Channel: NewChannel(host), users: 1}
+	st := NewStream(hub, Options{})
+	st.id, st.acceptor = id, a
+	if err := st.accept(rs.ConnData{}, &rdmacm.ConnParam{}); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the handshake begins: %v", err)
+	}
+	if len(a.slots) != 0 {
+		t.Error("its slot is in use")
+	}
+	if _, err := hub.Channel.GetEvent(t.Context()); err == nil { // the stream is closed in the background
+		t.Error("an event of the hub")
+	}
+}

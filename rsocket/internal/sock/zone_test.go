@@ -55,3 +55,12 @@ func TestZonesBeforeTheSocketIsOpen(t *testing.T) {
 		}
 	}
 }
+
+// The address of a socket that is not open is that of its family.
+func TestLocalAddressBeforeTheSocketIsOpen(t *testing.T) {
+	for v4, want := range map[bool]string{true: "0.0.0.0:0", false: "[::]:0"} {
+		if got := (&Datagram{v4: v4}).Local(); got != netip.MustParseAddrPort(want) {
+			t.Errorf("%v, want %s", got, want)
+		}
+	}
+}
