@@ -148,3 +148,87 @@ func TestAddressThatIsThereTwice(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// shared is a device each of whose ports has the addresses of the first.
+//
+//conformance:fake
+type shared struct{ verbs.DriverDevice }
+
+func (d shared) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
+	c, err := d.DriverDevice.Open(up)
+	return sharedContext{c}, err
+}
+
+//conformance:fake
+type sharedContext struct{ verbs.DriverContext }
+
+func (c sharedContext) GIDTable(uint8) ([]verbs.GIDEntry, error) {
+	return c.DriverContext.GIDTable(firstPort)
+}
+
+// An address that several ports have is that of the port which is asked for, else that of the last one.
+func TestAddressOfSeveralPorts(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	ports, err := fab.OpenPorts("a", []netip.Addr{fuzzHere}, []netip.Addr{fuzzThere})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ports.Close()
+	ctx, err := driver.NewDevice(shared{driver.Of[verbs.DriverDevice](ports.Device())}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &device{ctx: ctx}
+	for asked, want := range map[uint8]uint8{0: 2, 1: 1, 2: 2} {
+		if got := d.findOn(asked, fuzzHere); got.port != want || got == noPlace {
+			t.Errorf("port %d: place %v, want port %d", asked, got, want)
+		}
+	}
+	if err := ctx.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The key 0 is the default partition, or the first of the table; an empty entry is none.
+func TestPartitionsOfAPort(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true, PKeys: []uint16{0xffff, 1, 2}})
+	ctx, err := fab.Open("a", fuzzHere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &device{ctx: ctx}
+	for _, c := range []struct {
+		table []uint16
+		key   uint16
+		index uint16
+		found uint16 // 0: none
+	}{
+		{[]uint16{0, 0x8003, 0xffff}, 0, 2, 0xffff}, {[]uint16{0, 0x8003, 0x0004}, 0, 1, 0x8003},
+		{[]uint16{0, 0x8003, 0x7fff}, 0, 2, 0x7fff}, {[]uint16{0, 0x8003, 0x0003}, 0x0003, 2, 0x0003},
+		{[]uint16{0, 0x8003}, 0x0003, 1, 0x8003}, {[]uint16{0, 0x8003}, 0x8004, 0, 0},
+	} {
+		if err := fab.SetPKeys(ctx, 1, c.table...); err != nil {
+			t.Fatal(err)
+		}
+		if index, found, ok := d.partition(1, c.key); index != c.index || found != c.found || ok != (c.found != 0) {
+			t.Errorf("%#x in %#x: entry %d, %#x, %v, want %d, %#x", c.key, c.table, index, found, ok, c.index, c.found)
+		}
+	}
+	id := &ID{ps: PSTCP, binding: binding{sgid: gidPlace{1, 0}}}
+	if err := fab.SetPKeys(ctx, 1, 0xffff, 0x8003, 0x8004); err != nil {
+		t.Fatal(err)
+	}
+	id.mu.Lock()
+	id.dev, id.pkey, id.path.PKey = d, 0x8003, 0x8004
+	for _, route := range []bool{false, true} {
+		id.haveRoute = route
+		want := map[bool]uint16{false: 1, true: 2}[route] // the ID's own without a route
+		if index, err := id.qpPKeyIndex("create_qp"); index != want || err != nil {
+			t.Errorf("with a route %v: entry %d, want %d; %v", route, index, want, err)
+		}
+	}
+	id.mu.Unlock()
+	if err := ctx.Close(); err != nil {
+		t.Error(err)
+	}
+}

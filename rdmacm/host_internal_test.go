@@ -391,3 +391,16 @@ func TestQPWhoseCQCannotBeMade(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A host is described to tools once, whatever it opens later.
+func TestHostIsPublishedOnce(t *testing.T) {
+	calls := 0
+	h := NewHost()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unpublish = func() { calls++ }
+	h.publish()
+	if h.unpublish(); calls != 1 {
+		t.Error("it was published again")
+	}
+}

@@ -362,3 +362,23 @@ func TestC_ID_23_OtherDestinationAfterAddrError(t *testing.T) {
 		w.ok(host.Close())
 	})
 }
+
+// A route whose packets cannot hold a connection request is refused with what it lacks.
+func TestRouteTooSmallForARequest(t *testing.T) {
+	onWire(t, func(w *cabled) {
+		for mtu, want := range map[int]error{307: syscall.EMSGSIZE, 308: nil} {
+			ip(t, "route replace %s/32 dev near mtu lock %d", far4, mtu)
+			e := w.begin("", far4, 20*time.Second)
+			e.expect(rdmacm.EventAddrResolved)
+			w.ok(e.ResolveRoute(bg, time.Second))
+			event := rdmacm.EventRouteResolved
+			if want != nil {
+				event = rdmacm.EventRouteError
+			}
+			if err := e.expect(event).Err(); !errors.Is(err, want) {
+				t.Errorf("MTU %d: %v, want %v", mtu, err, want)
+			}
+			e.closeID()
+		}
+	})
+}

@@ -256,3 +256,45 @@ func TestRequestThatWaits(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A look-up of a datagram service that is answered is accepted, and answered once.
+func TestAnsweredLookup(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	var hosts [2]*Host
+	for i, a := range []netip.Addr{fuzzHere, fuzzThere} {
+		dev, err := fab.NewDevice(a.String(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[i] = NewHost(dev)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ok := FatalOn(t)
+	l, err := hosts[1].CreateID(nil, PSUDP, nil)
+	ok(err)
+	ok(l.BindAddr(netip.AddrPortFrom(fuzzThere, 7471)))
+	ok(l.Listen(0))
+	c, err := hosts[0].CreateID(nil, PSUDP, nil)
+	ok(err)
+	ok(c.ResolveAddr(ctx, netip.AddrPort{}, netip.AddrPortFrom(fuzzThere, 7471), time.Second))
+	ok(c.ResolveRoute(ctx, time.Second))
+	made := make(chan error, 1)
+	go func() { made <- c.Connect(ctx, &ConnParam{QPNum: 5}) }()
+	s, err := l.GetRequest(ctx)
+	ok(err)
+	ok(s.Accept(ctx, &ConnParam{QPNum: 6}))
+	if s.conn != connAccepted {
+		t.Errorf("the connection is %v, want %v", s.conn, connAccepted)
+	}
+	if err := s.Accept(ctx, &ConnParam{QPNum: 6}); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("accepted again: %v", err)
+	}
+	ok(<-made)
+	if c.conn != connEstablished {
+		t.Errorf("the connection of the client is %v", c.conn)
+	}
+	if err := errors.Join(s.Close(), c.Close(), l.Close(), hosts[0].Close(), hosts[1].Close()); err != nil {
+		t.Error(err)
+	}
+}

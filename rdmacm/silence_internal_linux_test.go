@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/provider/soft"
 )
 
@@ -27,20 +28,22 @@ func TestSilenceIsExplained(t *testing.T) {
 		ok(err)
 		return ev
 	}
-	for reply, what := range map[bool]string{false: "request", true: "reply"} {
+	for event, what := range map[cm.EventType]string{
+		cm.EventREQTimeout: "request", cm.EventREPTimeout: "reply", cm.EventSIDRTimeout: "request",
+	} {
 		id, err := h.CreateID(ch, PSTCP, nil)
 		ok(err)
 		ok(id.ResolveAddr(context.Background(), netip.AddrPort{}, netip.AddrPortFrom(addr, 7), time.Second))
 		ok(next().Ack())
 		id.mu.Lock()
-		if reply {
+		if what == "reply" {
 			id.step(inRequest)
 			id.step(inAccept)
 		} else {
 			id.step(inConnect)
 		}
-		id.onSilence(reply)
 		id.mu.Unlock()
+		id.dev.cm.dispatch(&cm.Event{Type: event, ID: &cm.ID{Context: id}})
 		ev := next()
 		if text := ev.Err().Error(); ev.Status != -int(syscall.ETIMEDOUT) || !strings.Contains(text, "to the "+what) ||
 			!strings.Contains(text, "UDP port 4791") || !strings.Contains(text, "verbena doctor 127.0.0.1") {

@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/iwtcp"
 	"github.com/verbena-rdma/verbena/internal/lookup"
 	_ "github.com/verbena-rdma/verbena/provider/soft"
+	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -589,17 +590,25 @@ func TestListenAtAPortThatTCPHas(t *testing.T) {
 	})
 }
 
-// The event of a peer whose link address the system must ask for comes later, unless the ID is closed meanwhile.
+// The event of a peer whose link address the system does not know yet comes when it does, unless the ID is closed
+// meanwhile.
 func TestResolveAddrWaitsForTheLinkAddress(t *testing.T) {
 	inStream(t, func(w *streamWorld) {
+		n := &w.h.neighbours
 		for _, closes := range []bool{false, true} {
-			n := &w.h.neighbours
+			unknown := &way{known: lookup.Unknown, looked: time.Now().Add(time.Hour)} // the system is not asked for an hour
 			n.mu.Lock()
-			n.ways = map[wayKey]*way{hereToHere: {known: lookup.Unknown, looked: time.Now().Add(100 * time.Millisecond)}}
+			n.ways = map[wayKey]*way{hereToHere: unknown}
 			n.mu.Unlock()
 			id := w.id(w.ch)
 			w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:7"), 20*time.Second))
+			if ev, err := w.ch.TryGetEvent(); err == nil {
+				t.Errorf("%v before the link address is known", ev.Type)
+			}
 			if !closes {
+				n.mu.Lock()
+				unknown.looked = time.Time{}
+				n.mu.Unlock()
 				w.next(w.ch, EventAddrResolved)
 			}
 			w.ok(id.Close())
@@ -608,6 +617,33 @@ func TestResolveAddrWaitsForTheLinkAddress(t *testing.T) {
 			t.Errorf("%v of a closed ID", ev.Type)
 		}
 	})
+}
+
+// Of devices without the source address of the route that one is chosen which is on its interface.
+func TestDeviceOfTheInterfaceOfTheRoute(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	var list []*verbs.Device
+	for i, on := range []string{"other", "lo"} {
+		dev, err := fab.NewDevice(on, netip.AddrFrom4([4]byte{127, 0, 0, byte(8 + i)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, driver.NewDevice(&card{driver.Of[verbs.DriverDevice](dev), on}))
+	}
+	h := NewHost(list...)
+	h.mu.Lock()
+	devices, err := h.choices(PSTCP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, local, err := h.find(devices, netip.MustParseAddr("127.0.0.77"))
+	h.mu.Unlock()
+	if err != nil || d.vdev != list[1] || local != netip.MustParseAddr("127.0.0.9") {
+		t.Errorf("%v, %v, want 127.0.0.9", local, err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
 }
 
 // A request to an address of no device is refused, and leaves no ID.
