@@ -245,7 +245,8 @@ func TestDatagramBindsOnce(t *testing.T) {
 	d.Close()
 }
 
-// Each message that is not sent yet has a slot of its own, beside those of the receives. Without a slot there is no room.
+// Each message that is not sent yet has a slot of its own, beside those of the receives. Without a slot there is no
+// room.
 func TestSlotsOfSends(t *testing.T) {
 	const slots = 3
 	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
@@ -272,6 +273,28 @@ func TestSlotsOfSends(t *testing.T) {
 	if slices.Sort(got); string(got) != "012" {
 		t.Errorf("the slots have the messages %q", got)
 	}
+	d.Close()
+	dst.forget()
+	q.close()
+}
+
+// A message that fits a packet of the QP goes there, a longer one by UDP.
+func TestW_DS_10_LargestMessageOfTheQP(t *testing.T) {
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	q := must(newDatagramQP(d.hub.Host, ownAddr.Addr(), 1))(t)
+	q.mtu = 256
+	dst := &dest{to: d.Local(), q: q}
+	attr := must((&dest{to: ownAddr, q: q}).path())(t)
+	dst.ah = must(q.id.PD().CreateAH(&attr))(t)
+	d.mu.Lock()
+	for n, free := range map[int]int{257 - rs.HeaderLen4: 1, 256 - rs.HeaderLen4: 0} {
+		if sent, err := dst.send(d, make([]byte, n)); !sent || err != nil || len(q.free) != free {
+			t.Errorf("%d bytes: sent %v, %v; %d free slots, want %d", n, sent, err, len(q.free), free)
+		}
+		q.free = []int{0}
+	}
+	d.mu.Unlock()
 	d.Close()
 	dst.forget()
 	q.close()
@@ -325,7 +348,14 @@ func TestStrangersAreThoseNotSentTo(t *testing.T) {
 	d.mu.Lock()
 	d.dests[peer], d.dests[other], d.strangers = &dest{to: peer, q: q}, &dest{to: other, q: q}, 2
 	d.mu.Unlock()
-	for range 2 {
+	for i := range 2 {
+		if i == 1 {
+			select {
+			case <-d.write.waiter.C: // for the next writer, as there is room
+			default:
+			}
+			q.free = nil
+		}
 		if n, err := d.SendTo([]byte("x"), peer, WaitMode{}); n != 1 || err != nil {
 			t.Errorf("%d bytes, %v", n, err)
 		}
@@ -333,7 +363,11 @@ func TestStrangersAreThoseNotSentTo(t *testing.T) {
 			t.Errorf("%d strangers; sent to the peer %v, to the other one %v", d.strangers, d.dests[peer].sent,
 				d.dests[other].sent)
 		}
+		if n := len(d.write.waiter.C); n != 1-i {
+			t.Errorf("%d wake-ups of the next writer, want %d", n, 1-i)
+		}
 	}
+	q.free = []int{0}
 	d.Close()
 	q.close()
 }

@@ -168,10 +168,15 @@ func TestNotifyWakesThoseThatCanGoOn(t *testing.T) {
 			st := NewStream(nil, Options{})
 			st.state, st.m = streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
 			c.change(st)
+			other := NewWaiter()
+			st.Watch(&other)
 			st.mu.Lock()
 			st.read.waiter.on, st.write.waiter.on = waits, waits
 			st.notify()
 			st.mu.Unlock()
+			if len(other.C) != 1 {
+				t.Errorf("%s: %d wake-ups of another waiter, which looks for itself", name, len(other.C))
+			}
 			read, write := c.read, c.write
 			if !waits {
 				read, write = 0, 0
@@ -200,5 +205,24 @@ func TestCopyToAStreamThatFails(t *testing.T) {
 	n, err := st.CopyFrom(strings.NewReader("hello"), func() WaitMode { return WaitMode{} })
 	if n != 0 || !errors.Is(err, syscall.ENOTCONN) {
 		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// What has arrived before a failure is read first.
+func TestDataBeforeAFailure(t *testing.T) {
+	for _, n := range []uint32{1, 2} {
+		st := NewStream(nil, Options{})
+		st.m = rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+		st.res.rbuf = make([]byte, 4096)
+		ok(t, st.m.OnMessage(rs.Word(rs.OpData, n), n))
+		st.state, st.err, st.established = streamFailed, syscall.EPROTO, true
+		for range n {
+			if got, err := st.Recv(make([]byte, 1), 0, WaitMode{}); got != 1 || err != nil {
+				t.Errorf("of %d bytes: %d, %v", n, got, err)
+			}
+		}
+		if got, err := st.Recv(make([]byte, 1), 0, WaitMode{}); got != 0 || !errors.Is(err, syscall.EPROTO) {
+			t.Errorf("after %d bytes: %d, %v", n, got, err)
+		}
 	}
 }

@@ -89,3 +89,22 @@ func TestMemoryOfADatagramQP(t *testing.T) {
 		t.Errorf("%d bytes are still there", n)
 	}
 }
+
+// A message for which the program's buffer is not mapped is lost, and counts no bytes.
+func TestDatagramToABufferThatIsNotMapped(t *testing.T) {
+	none := must(unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON))(t)
+	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
+	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
+	d.DeliverTwo(ownAddr, "one", "two")
+	for range 2 {
+		n, from, err := d.RecvFrom(none, 0, WaitMode{Nonblock: true})
+		if n != 0 || from != ownAddr || !errors.Is(err, syscall.EFAULT) {
+			t.Errorf("%d bytes from %v, %v", n, from, err)
+		}
+	}
+	if _, _, err := d.RecvFrom(nil, 0, WaitMode{Nonblock: true}); !errors.Is(err, syscall.EAGAIN) {
+		t.Errorf("afterwards: %v", err)
+	}
+	d.Close()
+	ok(t, unix.Munmap(none))
+}

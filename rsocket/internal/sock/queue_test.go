@@ -369,8 +369,11 @@ func TestMessageThatCannotBePosted(t *testing.T) {
 			ok(t, id.DestroyQP())
 			st.state, st.words = streamConnected, words
 			st.postMessage(&verbs.SendWR{Opcode: verbs.WRRDMAWriteWithImm, Flags: verbs.SendInline, Inline: []byte(data)})
-			if st.state != streamFailed || st.err == nil {
-				t.Errorf("%q, as words %v: state %d, %v", data, words, st.state, st.err)
+			if st.state != streamFailed || st.err == nil || !st.sentOnce {
+				t.Errorf("%q, as words %v: state %d, %v, sent %v", data, words, st.state, st.err, st.sentOnce)
+			}
+			if st.unposted = 1; !words && (st.postRecvs() == nil || st.unposted != 1) {
+				t.Error("a receive was posted")
 			}
 			st.mu.Unlock()
 			st.Close(0)
@@ -391,7 +394,8 @@ func TestIOWriteWaitsForIOMaps(t *testing.T) {
 		t.Errorf("where the peer has no map: %d bytes, %v", n, err)
 	}
 	st.m.SetMap(0, rs.IOMap{})
-	if n, err := st.place(partsOfOne([]byte("x")), 0, &WaitMode{Nonblock: true}); n != 0 || !errors.Is(err, syscall.EAGAIN) {
+	n, err := st.place(partsOfOne([]byte("x")), 0, &WaitMode{Nonblock: true})
+	if n != 0 || !errors.Is(err, syscall.EAGAIN) {
 		t.Errorf("with a map that waits: %d bytes, %v", n, err)
 	}
 }
@@ -415,5 +419,24 @@ func TestRequestOfAClosedAcceptor(t *testing.T) {
 	}
 	if _, err := hub.Channel.GetEvent(t.Context()); err == nil { // the stream is closed in the background
 		t.Error("an event of the hub")
+	}
+}
+
+// A SEND that is no message word ends the connection.
+func TestSendThatIsNoMessageWord(t *testing.T) {
+	for _, c := range []struct {
+		word []byte
+		n    uint32
+	}{{[]byte{0xFF, 0xFF, 0xFF, 0xFF}, wordLen}, {make([]byte, wordLen), wordLen - 1}, {make([]byte, 5), wordLen + 1}} {
+		st, free := withCQ(t)
+		st.m = rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096, Table: make([]byte, 4096)})
+		st.words, st.res.recvs = true, c.word
+		st.mu.Lock()
+		st.word(&verbs.WC{ByteLen: c.n})
+		if st.state != streamFailed || !errors.Is(st.err, syscall.EPROTO) {
+			t.Errorf("%d bytes, %x: state %d, %v", c.n, c.word, st.state, st.err)
+		}
+		st.mu.Unlock()
+		free()
 	}
 }
