@@ -220,6 +220,17 @@ int fcntl64(int fd, int cmd, ...)
 	return fcntl(fd, cmd, arg);
 }
 
+// lseek refuses sockets: the number of one stands for a descriptor that can seek.
+off_t lseek(int fd, off_t offset, int whence)
+{
+	return ours(fd) ? fail(ESPIPE) : NEXT(lseek)(fd, offset, whence);
+}
+
+off64_t lseek64(int fd, off64_t offset, int whence)
+{
+	return ours(fd) ? fail(ESPIPE) : NEXT(lseek64)(fd, offset, whence);
+}
+
 // available writes how many bytes can be received, at most 64 KiB.
 static int available(int rs, int *n)
 {

@@ -280,6 +280,8 @@ static void not_files(int connection)
 	CHECK(sendfile(connection, zero, &before, 1) == -1 && errno == EINVAL);
 	CHECK(ppoll(&p, 1, &wrong, NULL) == -1 && errno == EINVAL);
 	CHECK(pselect(connection + 1, NULL, &set, NULL, &wrong, NULL) == -1 && errno == EINVAL);
+	CHECK(lseek(connection, 0, SEEK_CUR) == -1 && errno == ESPIPE);
+	CHECK(lseek64(connection, 1, SEEK_SET) == -1 && errno == ESPIPE && lseek(zero, 1, SEEK_SET) != -1);
 	CHECK(!close(pipes[0]) && !close(pipes[1]) && !close(zero));
 }
 
