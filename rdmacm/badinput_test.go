@@ -235,6 +235,12 @@ func TestRequestAfterTheEndOfItsListener(tt *testing.T) {
 	setState(stAddrBound)
 	t.give(request(1))
 	setState(stListen)
+	t.l.mu.Lock()
+	giveBack(t.l.unlisten())
+	if ended := t.l.unlisten(); len(ended) != 0 {
+		tt.Errorf("%d listeners have ended twice", len(ended))
+	}
+	t.l.mu.Unlock()
 	if _, err := t.ch.TryGetEvent(); err == nil {
 		tt.Error("an event came of it")
 	}

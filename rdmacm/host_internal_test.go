@@ -404,3 +404,18 @@ func TestHostIsPublishedOnce(t *testing.T) {
 		t.Error("it was published again")
 	}
 }
+
+// An ID on a channel is one of the channel's host.
+func TestIDOfTheHostOfItsChannel(t *testing.T) {
+	ch := newChannel(NewHost())
+	id, err := CreateID(ch, PSTCP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.host != ch.host || id.Channel() != ch {
+		t.Error("the ID is on another host or channel")
+	}
+	if err := errors.Join(id.Close(), ch.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -27,8 +27,12 @@ func TestParsePath(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if again := parsePath(want.data()[pathDataLen-pathRecordLen:]); again != want {
-		t.Errorf("%+v has become %+v", want, again)
+	for _, reversible := range []bool{false, true} {
+		p := want
+		p.Reversible = reversible
+		if again := parsePath(p.data()[pathDataLen-pathRecordLen:]); again != p {
+			t.Errorf("%+v has become %+v", p, again)
+		}
 	}
 	got = parsePath(slices.Repeat([]byte{0xFF}, pathRecordLen))
 	want = PathRec{

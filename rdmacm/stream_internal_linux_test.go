@@ -602,6 +602,7 @@ func TestResolveAddrWaitsForTheLinkAddress(t *testing.T) {
 			n.mu.Unlock()
 			id := w.id(w.ch)
 			w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:7"), 20*time.Second))
+			time.Sleep(20 * time.Millisecond) // it is looked for meanwhile
 			if ev, err := w.ch.TryGetEvent(); err == nil {
 				t.Errorf("%v before the link address is known", ev.Type)
 			}
@@ -670,5 +671,25 @@ func TestStreamRequestToAForeignAddress(t *testing.T) {
 		w.ch.mu.Unlock()
 		l.mu.Unlock()
 		w.ok(l.Close())
+	})
+}
+
+// An ID whose port the program has not read connects from a port that TCP has chosen.
+func TestStreamPortThatTCPChooses(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		low, _ := ephemeral()
+		old := ephemeral
+		defer func() { ephemeral = old }()
+		ephemeral = func() (uint16, uint16) { return low - 9, low - 1 } // TCP chooses none of these
+		active := w.routed(to, false)
+		w.ok(active.Connect(w.Context(), nil))
+		passive := w.next(w.ch, EventConnectRequest).ID
+		if port := passive.PeerAddr().Port(); port >= low-9 && port < low {
+			t.Errorf("the peer has port %d, which TCP has not chosen", port)
+		}
+		w.discard(passive)
+		w.next(active.ch, EventRejected)
+		w.discard(active, l)
 	})
 }
