@@ -44,7 +44,7 @@ type Turn struct {
 }
 
 // TurnLen is the length of an encoded Turn in bytes.
-const TurnLen = 24
+const TurnLen = 23
 
 // Bits of byte 20 of an encoded Turn.
 const (
@@ -64,7 +64,7 @@ func (t *Turn) Append(b []byte) []byte {
 	if t.tail.acked {
 		flags |= turnAcked
 	}
-	return append(b, flags, byte(t.tail.kind), t.tail.nak, 0)
+	return append(b, flags, byte(t.tail.kind), t.tail.nak)
 }
 
 // ParseTurn decodes a Turn. It reports whether it is one that a responder passes on.
@@ -106,7 +106,7 @@ func (qp *QP) TakeTurn(t Turn) {
 	r := &qp.resp
 	r.away = false
 	r.epsn, r.msn, r.gapReported, r.lost, r.tail = t.epsn, t.msn, t.gapReported, t.lost, t.tail
-	r.phase, r.dupNext, r.fresh = between, noRun, false
+	r.dupNext, r.fresh = noRun, false
 	r.expire(r.epsn)
 }
 
@@ -178,7 +178,6 @@ func (qp *QP) OnTurnLost() {
 	if !qp.resp.away || qp.Guest {
 		return
 	}
-	qp.resp.away = false
 	cause := &Failure{
 		Status: RemOpErr, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Syndrome: wire.SynOpErr, Heard: true,
 		Reason: "the process of the SRQ that the peer has named last has ended",

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -129,13 +130,15 @@ func (r *pairRelay) End(bool) {}
 
 // An encoded turn that no responder passes on is refused.
 func TestParseTurn(t *testing.T) {
-	turn := Turn{epsn: 0xABCDEF, msn: 5, lost: 7, tail: tail{kind: tailSeqNAK, acked: true, seq: 3, msn: 4}}
+	turn := Turn{epsn: 0xABCDEF, msn: 5, lost: 7, tail: tail{kind: tailSeqNAK, acked: true, seq: 3, msn: 4, nak: 9}}
 	good := turn.Append(nil)
 	if got, ok := ParseTurn(good); !ok || got != turn {
 		t.Errorf("%+v, %v; want %+v", got, ok, turn)
 	}
-	if _, ok := ParseTurn(good[1:]); ok {
-		t.Error("a short one")
+	for _, b := range [][]byte{nil, good[1:], append(bytes.Clone(good), 0)} {
+		if _, ok := ParseTurn(b); ok {
+			t.Errorf("%d bytes", len(b))
+		}
 	}
 	for _, f := range []struct {
 		at   int
@@ -222,6 +225,9 @@ func TestX_XRCD_01_ResponsesPrecedeTheTurn(t *testing.T) {
 	if len(e.turns) != 0 || !s.qp.HasTurn() {
 		t.Error("the turn was passed before the responses")
 	}
+	if r := &s.qp.resp; !r.gapReported || r.lost != 102 || r.tail.kind != tailSeqNAK {
+		t.Errorf("the packet is not asked for again: %+v", r.tail)
+	}
 	do(t, s, "transmit", "in SEND_ONLY psn=102 srqn=65536 data=a")
 	if len(e.turns) != 1 {
 		t.Error("the turn was not passed")
@@ -267,7 +273,7 @@ func TestX_XRCD_01_TurnLost(t *testing.T) {
 	}
 	do(t, s, "in SEND_ONLY psn=100 srqn=65536 data=a")
 	s.qp.OnTurnLost()
-	if s.qp.State() != Err || s.qp.Cause().Status != RemOpErr || s.qp.resp.tail.kind != tailFatal {
+	if s.qp.State() != Err || s.qp.Cause().Status != RemOpErr || !s.qp.Cause().Heard || s.qp.resp.tail.kind != tailFatal {
 		t.Errorf("state %d, %+v, %+v", s.qp.State(), s.qp.Cause(), s.qp.resp.tail)
 	}
 }
@@ -304,7 +310,9 @@ func TestX_XRCD_01_GuestHasTheMigrationStateOfItsHome(t *testing.T) {
 	s.qp.Guest = true
 	var bits []bool
 	s.shown = func(p wire.Packet) { bits = append(bits, p.BTH().MigReq()) }
-	s.qp.MirrorMigration(link.Path{Src: stageAddr, Dst: altAddr(1)}, Armed)
+	if s.qp.MirrorMigration(link.Path{Src: stageAddr, Dst: altAddr(1)}, Armed); s.qp.baseFlags != 0 {
+		t.Errorf("flags %#x", s.qp.baseFlags)
+	}
 	do(t, s, "in SEND_ONLY psn=100 ackreq srqn=5 data=a from="+altAddr(1).String())
 	if s.qp.Path().Dst != peerAddr || s.qp.attr.Mig != Armed {
 		t.Errorf("the guest has migrated: %v", s.qp.Path().Dst)
@@ -313,5 +321,73 @@ func TestX_XRCD_01_GuestHasTheMigrationStateOfItsHome(t *testing.T) {
 	do(t, s, "in SEND_ONLY psn=101 ackreq srqn=5 data=a")
 	if len(bits) != 2 || bits[0] || !bits[1] {
 		t.Errorf("M bits %v", bits)
+	}
+}
+
+// The RNR NAK of a message that comes again for an SRQ of another process is not sent.
+func TestX_XRCD_01_TurnWithoutTheNAKOfItsPacket(t *testing.T) {
+	_, e := home(t, "in SEND_ONLY psn=100 srqn=5 data=a", "in SEND_ONLY psn=101 srqn=5 data=a",
+		"in+ SEND_ONLY psn=102 srqn=5 data=a", "in SEND_ONLY psn=102 srqn=65536 data=a")
+	if len(e.turns) != 1 || e.turns[0].tail.kind != tailNone {
+		t.Errorf("%+v", e.turns)
+	}
+}
+
+// COMM_EST comes with the first packet of a connection, wherever its SRQ is, and once.
+func TestX_XRCD_01_CommEst(t *testing.T) {
+	s := play(t, "qp xrc state=rtr", "srq 5", "region A", "recv 1 A+0/10 srq=5")
+	s.qp.Relay = new(noting)
+	events := func() int { return strings.Count(strings.Join(s.log, " "), "COMM_EST") }
+	do(t, s, "in SEND_ONLY psn=100 srqn=65536 data=a")
+	if n := events(); n != 1 {
+		t.Errorf("%d events", n)
+	}
+	s.qp.TakeTurn(Turn{epsn: 101})
+	do(t, s, "in SEND_ONLY psn=101 srqn=5 data=a")
+	if n := events(); n != 1 {
+		t.Errorf("%d events after the turn came back", n)
+	}
+}
+
+// What a process remembers of repeated requests and of old responses does not outlive its turn.
+func TestX_XRCD_01_TurnForgets(t *testing.T) {
+	s, _ := home(t, "in READ psn=100 srqn=5 at=A+0/10", "in SEND_ONLY psn=101 srqn=5 data=a",
+		"in SEND_ONLY psn=101 srqn=5 data=a")
+	acks := 0
+	s.shown = func(wire.Packet) { acks++ }
+	s.qp.TakeTurn(Turn{epsn: 103, msn: 2})
+	do(t, s, "in SEND_ONLY psn=102 srqn=5 data=a") // the first repetition of a new run
+	if acks != 1 {
+		t.Errorf("%d acknowledgements", acks)
+	}
+	s.qp.TakeTurn(Turn{epsn: 100 + maxAge + 10})
+	if s.qp.resp.kept != 0 {
+		t.Error("an old response is kept")
+	}
+}
+
+// A repeated SEND goes to the process with the turn, which acknowledges it. It is not the READ or atomic of its PSN.
+func TestX_XRCD_01_RepeatedSend(t *testing.T) {
+	s, e := home(t, "in FETCH_ADD psn=100 srqn=5 at=A+0/8 add=1", "in SEND_ONLY psn=101 srqn=65536 data=a",
+		"in SEND_ONLY psn=99 srqn=5 data=a")
+	if e.forwarded != 1 || e.repeated != 0 {
+		t.Errorf("%d packets forwarded, %d repeated", e.forwarded, e.repeated)
+	}
+	r := &s.qp.resp
+	if r.executed(100, (wire.XRC|wire.SendOnly).Info()) || !r.executed(100, (wire.XRC|wire.FetchAdd).Info()) {
+		t.Error("an atomic is taken for a SEND")
+	}
+}
+
+// The PSN from which repeated requests may belong elsewhere follows the expected one.
+func TestX_XRCD_01_OldTurn(t *testing.T) {
+	s, _ := home(t)
+	r := &s.qp.resp
+	r.since = 10
+	if s.qp.OnAged(20); r.since != 10 {
+		t.Errorf("PSN %d", r.since)
+	}
+	if s.qp.OnAged(maxAge + 15); r.since != 15 {
+		t.Errorf("PSN %d", r.since)
 	}
 }
