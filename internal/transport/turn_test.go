@@ -391,3 +391,11 @@ func TestX_XRCD_01_OldTurn(t *testing.T) {
 		t.Errorf("PSN %d", r.since)
 	}
 }
+
+// A packet that continues no message is refused where the turn is.
+func TestX_XRCD_01_DisorderPassesNoTurn(t *testing.T) {
+	s, e := home(t, "in SEND_LAST psn=100 srqn=65536 data=a")
+	if len(e.turns) != 0 || s.qp.State() != Err {
+		t.Errorf("%d turns, state %d", len(e.turns), s.qp.State())
+	}
+}
