@@ -200,7 +200,25 @@ func TestCountEventsWithBlockedReaders(t *testing.T) {
 		_, err := unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1))
 		ok(t, err)
 	}
-	wg.Wait() // a reader that has ended by the unit of a destroyed CQ's event, read before, leaves one
+	ended := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(ended)
+	}()
+	// A reader that has ended by the unit of a destroyed CQ's event, read before, leaves one. The queue takes one back
+	// for it when another reader pops.
+	await(t, func() bool {
+		select {
+		case <-ended:
+			return true
+		default:
+		}
+		if !readable(t, fd) {
+			_, err := unix.Write(fd, binary.NativeEndian.AppendUint64(nil, 1))
+			ok(t, err)
+		}
+		return false
+	})
 	if units := drain(t, fd); units > readers {
 		t.Errorf("%d units without an event", units)
 	}
