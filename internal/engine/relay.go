@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"github.com/verbena-rdma/verbena/internal/link"
-	"github.com/verbena-rdma/verbena/internal/transport"
-)
+import "github.com/verbena-rdma/verbena/internal/transport"
 
 // With calls f with the QP and the time while the shard is held, and sends what the QP has to send then. It does
 // nothing after Destroy. f must not block or call the engine. It is for what other processes of a shared XRC domain
@@ -19,9 +16,4 @@ func (qp *QP) With(f func(now int64, qp *transport.QP)) {
 	f(s.now, qp.QP)
 	s.runq.push(qp.QP)
 	s.serve()
-}
-
-// Deliver delivers a packet from another process.
-func (qp *QP) Deliver(p *link.RxPacket) {
-	qp.With(func(now int64, qp *transport.QP) { qp.OnPacket(now, p) })
 }

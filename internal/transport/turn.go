@@ -110,9 +110,6 @@ func (qp *QP) TakeTurn(t Turn) {
 	r.expire(r.epsn)
 }
 
-// HasTurn reports whether requests are executed in this process.
-func (qp *QP) HasTurn() bool { return !qp.resp.away }
-
 // onRelayed handles a request while another process has the turn.
 func (r *responder) onRelayed(p *link.RxPacket, info *wire.Info) {
 	seq := wire.BTH(p.Data).PSN()

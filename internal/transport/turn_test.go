@@ -204,7 +204,7 @@ func TestX_XRCD_01_TurnIsPassedWithItsState(t *testing.T) {
 	if len(e.turns) != 1 || e.turns[0] != want {
 		t.Fatalf("%+v, want %+v", e.turns, want)
 	}
-	if s.qp.HasTurn() || s.qp.resp.pending() {
+	if !s.qp.resp.away || s.qp.resp.pending() {
 		t.Error("this process would still answer")
 	}
 	do(t, s, "in SEND_LAST psn=102 data=a srqn=65536", "in SEND_ONLY psn=103 srqn=5 data=a")
@@ -222,7 +222,7 @@ func TestX_XRCD_01_TurnIsPassedWithItsState(t *testing.T) {
 func TestX_XRCD_01_ResponsesPrecedeTheTurn(t *testing.T) {
 	s, e := home(t)
 	do(t, s, "in+ READ psn=100 srqn=5 at=A+0/500", "in+ SEND_ONLY psn=102 srqn=65536 data=a")
-	if len(e.turns) != 0 || !s.qp.HasTurn() {
+	if len(e.turns) != 0 || s.qp.resp.away {
 		t.Error("the turn was passed before the responses")
 	}
 	if r := &s.qp.resp; !r.gapReported || r.lost != 102 || r.tail.kind != tailSeqNAK {
@@ -299,7 +299,7 @@ func TestX_XRCD_01_OldResponsesExpire(t *testing.T) {
 // RESET ends the QP in the other processes without flushing.
 func TestX_XRCD_01_ResetEndsGuests(t *testing.T) {
 	s, e := home(t, "in SEND_ONLY psn=100 srqn=65536 data=a", "modify reset")
-	if len(e.ended) != 1 || e.ended[0] || !s.qp.HasTurn() {
+	if len(e.ended) != 1 || e.ended[0] || s.qp.resp.away {
 		t.Errorf("%v", e.ended)
 	}
 }

@@ -117,7 +117,7 @@ func (c *Conn) Receive() ([]byte, error) {
 	return c.buf, nil
 }
 
-// Close ends the connection. What was sent may be lost.
+// Close ends the connection. It does not wait until the messages of Send are written.
 func (c *Conn) Close() {
 	c.mu.Lock()
 	was := c.over

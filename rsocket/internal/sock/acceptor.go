@@ -53,7 +53,9 @@ func Listen(b *Hub, id *rdmacm.ID, ch *rdmacm.EventChannel, backlog int, opts fu
 	if backlog <= 0 || backlog > defaultBacklog {
 		backlog = defaultBacklog
 	}
-	_ = id.SetHalfOpenLimit(maxHalfOpen) // where it fails Listen does too
+	if err := id.SetHalfOpenLimit(maxHalfOpen); err != nil {
+		return nil, err
+	}
 	if err := id.Listen(backlog); err != nil {
 		return nil, err
 	}

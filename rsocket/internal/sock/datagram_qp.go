@@ -42,13 +42,15 @@ const recvSlot = grhLen + rs.DatagramMax
 // newDatagramQP makes a QP with the same number of receive and send slots.
 func newDatagramQP(h *rdmacm.Host, local netip.Addr, slots int) (q *datagramQP, err error) {
 	q = &datagramQP{local: local, slots: slots, over: make(chan struct{})}
-	q.id, _ = h.CreateID(nil, rdmacm.PSUDP, nil) // it has no error without a channel
 	defer func() {
 		if err != nil {
 			q.close()
 			q = nil
 		}
 	}()
+	if q.id, err = h.CreateID(nil, rdmacm.PSUDP, nil); err != nil {
+		return q, err
+	}
 	if err = q.id.BindAddr(netip.AddrPortFrom(local, 0)); err != nil {
 		return q, err
 	}
@@ -218,7 +220,9 @@ func (q *datagramQP) drain() {
 // close destroys the QP, once.
 func (q *datagramQP) close() {
 	close(q.over)
-	_ = q.id.DestroyQP() // fails without one
+	if q.qp != nil {
+		_ = q.id.DestroyQP()
+	}
 	if q.cq != nil {
 		_ = q.cq.Close()
 	}
@@ -231,7 +235,9 @@ func (q *datagramQP) close() {
 	if q.mem != nil {
 		_ = verbs.FreeBuffer(q.mem)
 	}
-	_ = q.id.Close()
+	if q.id != nil {
+		_ = q.id.Close()
+	}
 }
 
 // dest is a peer: the local QP that sends to it, and once the peer has sent its QP number, that number and the

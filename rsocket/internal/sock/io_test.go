@@ -208,7 +208,7 @@ func TestCopyToAStreamThatFails(t *testing.T) {
 	}
 }
 
-// What has arrived before a failure is read first.
+// A program reads the bytes that arrived before a failure, then gets the error.
 func TestDataBeforeAFailure(t *testing.T) {
 	for _, n := range []uint32{1, 2} {
 		st := NewStream(nil, Options{})

@@ -133,7 +133,9 @@ func (st *Stream) release() {
 	st.publish = publishing{}
 	st.mu.Unlock()
 	if st.id != nil {
-		_ = st.id.DestroyQP() // fails without one
+		if st.res.qp != nil {
+			_ = st.id.DestroyQP()
+		}
 	}
 	publish.release()
 	for _, mr := range st.res.mrs {

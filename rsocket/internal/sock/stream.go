@@ -131,7 +131,9 @@ func (st *Stream) endHandshake() {
 // +checklocks:st.mu
 func (st *Stream) breakOff(err error) {
 	st.fail(&verbs.Error{Op: "rsocket", Obj: st.name(), Errno: syscall.EPROTO, Err: err})
-	_ = st.id.Disconnect(background)
+	if st.id != nil {
+		_ = st.id.Disconnect(background)
+	}
 }
 
 // wakeAll wakes all waiters. mu is held.
