@@ -303,6 +303,9 @@ func init() {
 	seam.CreateQP = func(op string, pd, init, create any) (any, error) {
 		return pd.(*PD).createQP(op, init.(*QPInitAttr), create.(func(*QPInitAttr, DriverQPEvents) (DriverQP, error)))
 	}
+	seam.CheckModify = func(ctx, qp, typ, attr, mask any) error {
+		return checkDriverModify(ctx.(DriverContext), qp.(DriverQP), typ.(QPType), attr.(*QPAttr), mask.(QPAttrMask))
+	}
 }
 
 // driverOf returns the driver's object of an object of this package. Posting a UD request calls it, so AH is first.

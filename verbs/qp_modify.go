@@ -38,16 +38,9 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	}
 	next := *attr
 	before := qp.word.Load()
-	m := move{from: QPState(before & stateMask), to: QPState(before & stateMask)}
-	if mask&QPAttrState != 0 {
-		m.to = next.QPState
-	}
-	next.QPState = m.to
-	if problem, hint := qp.checkMask(m, mask); problem != "" {
-		return &Error{Op: op, Obj: qp.obj(), Errno: EINVAL, Detail: problem, Hint: hint}
-	}
-	if err := qp.checkModify(m, &next, mask); err != nil {
-		return badInput(op, qp.obj(), err)
+	m, err := qp.checkMove(op, QPState(before&stateMask), &next, mask)
+	if err != nil {
+		return err
 	}
 	if err := qp.drv.Modify(&next, mask); err != nil {
 		return driverError(op, qp.obj(), fmt.Errorf("%v->%v: %w", m.from, m.to, err))
@@ -73,6 +66,45 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	}
 	*attr = next
 	return nil
+}
+
+// checkMove checks the attributes for a QP that is in a state, and returns the move. It sets attr.QPState if mask does
+// not have it.
+//
+// +checklocks:qp.mu
+func (qp *QP) checkMove(op string, from QPState, attr *QPAttr, mask QPAttrMask) (move, error) {
+	m := move{from, from}
+	if mask&QPAttrState != 0 {
+		m.to = attr.QPState
+	}
+	attr.QPState = m.to
+	if problem, hint := qp.checkMask(m, mask); problem != "" {
+		return m, &Error{Op: op, Obj: qp.obj(), Errno: EINVAL, Detail: problem, Hint: hint}
+	}
+	if err := qp.checkModify(m, attr, mask); err != nil {
+		return m, badInput(op, qp.obj(), err)
+	}
+	return m, nil
+}
+
+// checkDriverModify checks a call of DriverQP.Modify that another process asks for, as Modify checks its own. It sets
+// attr.QPState if mask does not have it. The caller sees to it that the QP does not change meanwhile.
+func checkDriverModify(vctx DriverContext, drv DriverQP, t QPType, attr *QPAttr, mask QPAttrMask) error {
+	const op = "modify_qp"
+	now, err := drv.Query()
+	if err != nil {
+		return err
+	}
+	dev, err := vctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	qp := &QP{ctx: &Context{drv: vctx, attr: dev}, drv: drv, qpn: drv.QPN(), init: QPInitAttr{Type: t}}
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	qp.port = now.PortNum
+	_, err = qp.checkMove(op, now.QPState, attr, mask)
+	return err
 }
 
 // checkModify checks the values of the attributes.

@@ -35,6 +35,13 @@ func Destroyed(err error) error {
 	return err
 }
 
+// CheckModify checks a call of Modify that another process asks for, as verbs.QP.Modify does. It sets attr.QPState if
+// mask does not have it. The caller sees to it that the QP does not change meanwhile.
+func CheckModify(ctx verbs.DriverContext, qp verbs.DriverQP, t verbs.QPType, attr *verbs.QPAttr,
+	mask verbs.QPAttrMask) error {
+	return seam.CheckModify(ctx, qp, t, attr, mask)
+}
+
 // Absent returns the reasons of the providers that have no devices; nil if all have some.
 func Absent() error { return seam.Absent() }
 

@@ -18,6 +18,10 @@ var (
 	// CreateQP makes a QP (*verbs.QP) in a *verbs.PD, of a *verbs.QPInitAttr, by a
 	// func(*verbs.QPInitAttr, verbs.DriverQPEvents) (verbs.DriverQP, error). op names the operation in errors.
 	CreateQP func(op string, pd, init, create any) (any, error)
+	// CheckModify checks the attributes (*verbs.QPAttr) and the mask (verbs.QPAttrMask) of a call of Modify that another
+	// process asks for, as verbs.QP.Modify does. The others are a verbs.DriverContext, a verbs.DriverQP and its
+	// verbs.QPType.
+	CheckModify func(ctx, qp, typ, attr, mask any) error
 	// WatchQP has f called, in a goroutine of its own, for each asynchronous event of a QP (*verbs.QP) that says that the
 	// QP has failed, with the number of the verbs.EventType. It replaces an earlier f. The program gets the event too.
 	// first has the first of these events before the provider continues, and so before it reports the end of the QP's

@@ -21,7 +21,7 @@ import (
 )
 
 // inMemory makes a device on a network in memory, with room for frames of Ethernet.
-func inMemory(t *testing.T, mtu int) *Device {
+func inMemory(t testing.TB, mtu int) *Device {
 	t.Helper()
 	d, err := New(softlink.On(Config{Addrs: addrs("10.0.0.1")}, softlink.Links{
 		Open: mem.NewFabric(mem.Config{}).Open, MTU: mtu,
@@ -33,7 +33,7 @@ func inMemory(t *testing.T, mtu int) *Device {
 	return d
 }
 
-func opened(t *testing.T, d *Device) *verbs.Context {
+func opened(t testing.TB, d *Device) *verbs.Context {
 	t.Helper()
 	c, err := d.Open()
 	if err != nil {

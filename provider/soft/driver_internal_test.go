@@ -18,7 +18,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-func okay(t *testing.T, err error) {
+func okay(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -246,6 +246,8 @@ type target struct {
 	in   *domain
 	home *home // nil if no other process can have the domain
 
+	changing sync.Mutex // held while attributes are checked and taken; taken before all other locks
+
 	handlesMu sync.Mutex // guards handles; taken after all other locks
 	// +checklocks:handlesMu
 	handles []*handle
@@ -337,8 +339,14 @@ func (t *target) reportState(except *handle) {
 	}
 }
 
-// Modify changes the QP for all handles.
+// Modify changes the QP for all handles. It checks the attributes: another process may have sent them, and another
+// handle may have changed the QP since package verbs checked them.
 func (h *handle) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
+	h.changing.Lock()
+	defer h.changing.Unlock()
+	if err := driver.CheckModify(h.ctx, h, verbs.QPTypeXRCRecv, attr, mask); err != nil {
+		return err
+	}
 	if err := h.target.Modify(attr, mask); err != nil {
 		return err
 	}

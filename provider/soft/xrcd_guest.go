@@ -112,7 +112,7 @@ func (g *guests) setAttr(q *guest, qpn, life uint32, body []byte) bool {
 	if !a.valid(len(d.dev.ports), d.dev.has) {
 		(&guest{in: g, qpn: qpn, life: life}).failed(&guestFailure{
 			Status: transport.RemOpErr,
-			Reason: fmt.Sprintf("the process of the SRQ does not have the address %v at this device", a.Src),
+			Reason: fmt.Sprintf("the device of the SRQ's process does not have the address %v, or another attribute", a.Src),
 		})
 		return true
 	}

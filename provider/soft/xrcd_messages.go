@@ -79,7 +79,8 @@ func (g *guestAttr) valid(ports int, own func(netip.Addr) bool) bool {
 	return own(g.Src) && g.Dst.IsValid() && g.Dst.Is4() == g.Src.Is4() && g.Dst == g.Dst.Unmap() &&
 		g.DestQPN <= 0xffffff && g.MTU >= 256 && g.MTU <= 4096 && g.MTU&(g.MTU-1) == 0 &&
 		g.MaxDestRdAtom >= 0 && g.MaxDestRdAtom <= maxRdAtom && g.MinRNRTimer < 32 &&
-		g.Port >= 1 && int(g.Port) <= ports && g.Mig <= transport.Armed
+		g.Port >= 1 && int(g.Port) <= ports && g.Mig <= transport.Armed &&
+		g.AltSrc.BitLen() == g.AltDst.BitLen() && g.AltDst == g.AltDst.Unmap() && (!g.AltSrc.IsValid() || own(g.AltSrc))
 }
 
 // guestMask is what guestAttr has.

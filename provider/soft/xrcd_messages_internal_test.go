@@ -69,21 +69,31 @@ func TestGuestAttr(t *testing.T) {
 	if !g.valid(1, own) {
 		t.Error("refused")
 	}
+	if g.AltSrc, g.AltDst = src, dst; !g.valid(1, own) {
+		t.Error("an alternate path: refused")
+	}
+	g.AltSrc, g.AltDst = netip.Addr{}, netip.Addr{}
 	for name, spoil := range map[string]func(g *guestAttr){
-		"another's address": func(g *guestAttr) { g.Src = dst },
-		"no peer":           func(g *guestAttr) { g.Dst = netip.Addr{} },
-		"IPv6 peer":         func(g *guestAttr) { g.Dst = netip.MustParseAddr("2001:db8::1") },
-		"QPN":               func(g *guestAttr) { g.DestQPN = 1 << 24 },
-		"MTU 128":           func(g *guestAttr) { g.MTU = 128 },
-		"MTU 1000":          func(g *guestAttr) { g.MTU = 1000 },
-		"MTU 8192":          func(g *guestAttr) { g.MTU = 8192 },
-		"no MTU":            func(g *guestAttr) { g.MTU = 0 },
-		"resources":         func(g *guestAttr) { g.MaxDestRdAtom = maxRdAtom + 1 },
-		"no resources":      func(g *guestAttr) { g.MaxDestRdAtom = -1 },
-		"timer":             func(g *guestAttr) { g.MinRNRTimer = 32 },
-		"port 0":            func(g *guestAttr) { g.Port = 0 },
-		"port 2":            func(g *guestAttr) { g.Port = 2 },
-		"migration state":   func(g *guestAttr) { g.Mig = 3 },
+		"another's address":    func(g *guestAttr) { g.Src = dst },
+		"no peer":              func(g *guestAttr) { g.Dst = netip.Addr{} },
+		"IPv6 peer":            func(g *guestAttr) { g.Dst = netip.MustParseAddr("2001:db8::1") },
+		"QPN":                  func(g *guestAttr) { g.DestQPN = 1 << 24 },
+		"MTU 128":              func(g *guestAttr) { g.MTU = 128 },
+		"MTU 1000":             func(g *guestAttr) { g.MTU = 1000 },
+		"MTU 8192":             func(g *guestAttr) { g.MTU = 8192 },
+		"no MTU":               func(g *guestAttr) { g.MTU = 0 },
+		"resources":            func(g *guestAttr) { g.MaxDestRdAtom = maxRdAtom + 1 },
+		"no resources":         func(g *guestAttr) { g.MaxDestRdAtom = -1 },
+		"timer":                func(g *guestAttr) { g.MinRNRTimer = 32 },
+		"port 0":               func(g *guestAttr) { g.Port = 0 },
+		"port 2":               func(g *guestAttr) { g.Port = 2 },
+		"migration state":      func(g *guestAttr) { g.Mig = 3 },
+		"alternate address":    func(g *guestAttr) { g.AltSrc, g.AltDst = dst, src },
+		"no alternate peer":    func(g *guestAttr) { g.AltSrc = src },
+		"no alternate address": func(g *guestAttr) { g.AltDst = dst },
+		"IPv6 peer by another path": func(g *guestAttr) {
+			g.AltSrc, g.AltDst = src, netip.MustParseAddr("2001:db8::1")
+		},
 	} {
 		bad := g
 		if spoil(&bad); bad.valid(1, own) {
