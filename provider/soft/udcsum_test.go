@@ -3,6 +3,8 @@ package soft_test
 import (
 	"bytes"
 	"encoding/binary"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/verbs"
@@ -90,6 +92,52 @@ func TestV_WR_19_SegmentsOfDatagrams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestV_WR_19_SegmentsAreReadByWireshark: an independent implementation finds the checksums, lengths and sequence
+// numbers of the datagrams of a TSO request right, and in each of them the data of one TCP segment.
+func TestV_WR_19_SegmentsAreReadByWireshark(t *testing.T) {
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Skip("this test needs tshark")
+	}
+	file := filepath.Join(t.TempDir(), "tso.pcapng")
+	t.Setenv("VERBENA_PCAP", file)
+	t.Run("traffic", func(t *testing.T) { sendSegments(t, 2000, 600) })
+	text := string(get(exec.Command(tshark, "-r", file, "-Y", "tcp && frame.packet_flags_direction == 2",
+		"-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE", "-T", "fields", "-E", "occurrence=l",
+		"-e", "ip.checksum.status", "-e", "tcp.checksum.status", "-e", "tcp.seq_raw", "-e", "tcp.len", "-e", "tcp.flags",
+	).Output())(t))
+	// Checksums of IP and TCP: 1 is right.
+	want := "1\t1\t256\t600\t0x0010\n1\t1\t856\t600\t0x0010\n1\t1\t1456\t600\t0x0010\n1\t1\t2056\t200\t0x0018\n"
+	if want += want; text != want { // IPv4, then IPv6
+		t.Errorf("tshark reads\n%swant\n%s", text, want)
+	}
+}
+
+// sendSegments sends TSO requests with the data of IPv4 and IPv6 segments, and closes the devices.
+func sendSegments(t *testing.T, length int, mss uint16) {
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	qa, qb, ah := udPairOf(t, a, b, func(i *verbs.QPInitAttr) { tsoInit(i); i.MaxTSOHeader = 64 })
+	x := get(qa.Ex())(t)
+	for i := range 20 {
+		must(t, qb.PostRecv(verbs.RecvWR{WRID: uint64(i), SGList: []verbs.SGE{b.mr.SGE(i*2000, 2000)}}))
+	}
+	a.fill(1)
+	for _, frame := range [][]byte{
+		eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2))),
+		eth(macB, macA, 0x86dd, ip6(6, netA, netB, tcpOf(1, 2))),
+	} {
+		x.Start()
+		x.WRFlags = verbs.SendSignaled
+		x.SendTSO(ipoib(frame), mss)
+		x.SetUDAddr(ah, qb.QPN(), verbs.DefaultQKey)
+		x.SetSGEList([]verbs.SGE{a.mr.SGE(0, length)})
+		must(t, x.Complete())
+		a.good(1)
+		b.good((length + int(mss) - 1) / int(mss))
+	}
 }
 
 // segments makes the frames in which a TCP segment of much data is sent. The header of the frame is that of tcpOf.
