@@ -273,6 +273,17 @@ func TestSocketsAreLikeTCPAndUDP(t *testing.T) {
 	}
 }
 
+// As above. The program has children that SIGPIPE ends.
+func TestSocketsBeginAndEndLikeTCP(t *testing.T) {
+	t.Setenv("VERBENA_SOCKETS", "all")
+	program := prepare(t, "sockets_ends.c")
+	for _, before := range [][]string{{"env", "LD_PRELOAD="}, nil, {"env", bothPreloads()}} {
+		if out, err := program(before...).CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", before, err, out)
+		}
+	}
+}
+
 // In the fork mode it is so before the server has said anything.
 func TestConnectedSocketsAreWritable(t *testing.T) {
 	t.Setenv("RDMAV_FORK_SAFE", "1")

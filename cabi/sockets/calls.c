@@ -49,6 +49,12 @@ int adopt(int rs, int domain, int type)
 	atomic_store(&s->nonblock, !!(type & SOCK_NONBLOCK));
 	options_begin(rs, -1);
 	atomic_store(&s->progress, UNCONNECTED);
+	atomic_store(&s->shut, 0);
+	atomic_store(&s->lost, 0);
+	atomic_store(&s->error, 0);
+	atomic_store(&s->cookie, 0);
+	atomic_store(&s->received, 0);
+	atomic_store(&s->sent, 0);
 	atomic_store(&s->watcher, NULL);
 	atomic_store(&s->rs, rs + 1);
 	rfcntl(rs, F_SETFL, O_NONBLOCK);
@@ -93,6 +99,8 @@ int bind(int fd, const struct sockaddr *a, socklen_t n)
 {
 	int rs = now_of(fd);
 
+	if (rs >= 0 && !readable(a, n))
+		return fail(EFAULT);
 	if (rs >= 0 && foreign(rs, a, n))
 		return fail(EAFNOSUPPORT);
 	int result = CALL(bind, fd, a, n);
@@ -102,25 +110,35 @@ int bind(int fd, const struct sockaddr *a, socklen_t n)
 
 int listen(int fd, int backlog)
 {
-	int result = CALL(listen, fd, backlog);
+	int rs = now_of(fd);
 
-	if (!result)
+	if (rs >= 0 && own(rs)->progress == ENDED) // the rsocket cannot begin again
+		return fail(EINVAL);
+	int result = CALL(listen, fd, backlog);
+	if (!result && rs < 0)
 		link_listens(fd);
+	else if (!result && atomic_exchange(&own(rs)->progress, LISTENING) != LISTENING)
+		used_up(rs, POLLIN);
 	return result;
 }
 
 int shutdown(int fd, int how)
 {
-	int result = link_shutdown(fd, how);
+	int result = link_shutdown(fd, how), rs;
 
-	return result == 1 ? CALL(shutdown, fd, how) : result;
+	if (result != 1)
+		return result;
+	return (rs = now_of(fd)) < 0 ? NEXT(shutdown)(fd, how) : end_stream(rs, how);
 }
 
 // put_name writes an address for a program, cut to its room.
-static void put_name(const struct sockaddr_storage *from, socklen_t whole, struct sockaddr *a, socklen_t *n)
+static int put_name(const struct sockaddr_storage *from, socklen_t whole, struct sockaddr *a, socklen_t *n)
 {
-	memcpy(a, from, *n < whole ? *n : whole);
-	*n = whole;
+	if (!readable(n, sizeof *n))
+		return fail(EFAULT);
+	if ((int)*n < 0)
+		return fail(EINVAL);
+	return put(a, from, *n < whole ? *n : whole) || put(n, &whole, sizeof whole) ? -1 : 0;
 }
 
 // map makes an IPv4 address of an IPv6 socket one of IPv6, as the kernel does: programs read it as such.
@@ -148,19 +166,18 @@ static int name_of(int rs, int peer, struct sockaddr *a, socklen_t *n)
 	GUARD(0);
 	if (!a || !n)
 		return fail(EFAULT);
+	if (peer && own(rs)->progress == CONNECTED && tcp_state(rs) == TCP_CLOSE)
+		return fail(ENOTCONN);
 	if (names && peer)
-		put_name(&names->peer, names->peer_length, a, n);
-	else if (names)
-		put_name(&names->local, names->local_length, a, n);
-	else {
-		if ((peer ? rgetpeername : rgetsockname)(rs, (struct sockaddr *)&at, &length)) {
-			parent_tell(rs);
-			return -1;
-		}
-		map(rs, &at, &length);
-		put_name(&at, length, a, n);
+		return put_name(&names->peer, names->peer_length, a, n);
+	if (names)
+		return put_name(&names->local, names->local_length, a, n);
+	if ((peer ? rgetpeername : rgetsockname)(rs, (struct sockaddr *)&at, &length)) {
+		parent_tell(rs);
+		return -1;
 	}
-	return 0;
+	map(rs, &at, &length);
+	return put_name(&at, length, a, n);
 }
 
 int getpeername(int fd, struct sockaddr *a, socklen_t *n)
@@ -198,9 +215,10 @@ int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 	if (new >= 0)
 		errno = before;
 	used_up(rs, POLLIN);
-	if (new >= 0 && a && n) {
-		map(rs, &from, &length);
-		put_name(&from, length, a, n);
+	map(rs, &from, &length);
+	if (new >= 0 && a && put_name(&from, length, a, n)) {
+		rclose(new);
+		return fail(errno == EINVAL ? EINVAL : EFAULT);
 	}
 	if (adopt(new, own(rs)->domain, SOCK_STREAM | flags) < 0)
 		return -1;
@@ -249,13 +267,7 @@ static int begun(int rs, int before)
 	return 1;
 }
 
-int listens(int rs)
-{
-	int state = 0;
-	socklen_t n = sizeof state;
-
-	return !rgetsockopt(rs, IPPROTO_TCP, TCP_INFO, &state, &n) && state == TCP_LISTEN;
-}
+int listens(int rs) { return own(rs)->progress == LISTENING; }
 
 // attempt is rconnect, but another attempt may follow one that has failed.
 static int attempt(int rs, const struct sockaddr *a, socklen_t n)
@@ -281,6 +293,8 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 		return result;
 	}
 	GUARD(1);
+	if (!readable(a, n))
+		return fail(EFAULT);
 	if ((result = begun(rs, before)) != 1)
 		return result;
 	if (foreign(rs, a, n))
@@ -293,10 +307,10 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 	if (!result || errno != EINPROGRESS)
 		return result;
 	atomic_store(&own(rs)->progress, CONNECTING);
-	if (!own(rs)->nonblock)
-		return connection(rs, before);
+	atomic_store(&own(rs)->shut, 0);
+	used_up(rs, POLLIN); // epoll may have told of a socket without a connection
 	used_up(rs, POLLOUT);
-	return -1;
+	return own(rs)->nonblock ? -1 : connection(rs, before);
 }
 
 int fstat(int fd, struct stat *st)

@@ -23,17 +23,6 @@ static size_t length_of(const struct msghdr *m)
 // blocks reports whether a call may wait.
 static int blocks(int rs, int flags) { return !(flags & MSG_DONTWAIT) && !own(rs)->nonblock; }
 
-// put copies to memory of the program. EFAULT if it cannot be written to.
-static int put(void *to, const void *from, size_t n)
-{
-	struct iovec source = {(void *)from, n}, target = {to, n};
-	ssize_t got = n ? process_vm_writev(getpid(), &source, 1, &target, 1, 0) : 0;
-
-	if (got < 0 && errno != EFAULT)
-		memcpy(to, from, got = n); // the call is not allowed here
-	return got == (ssize_t)n ? 0 : fail(EFAULT);
-}
-
 // scatter receives a datagram into all buffers of a message: rrecvmsg uses one, and does not tell what is lost.
 static ssize_t scatter(int rs, struct msghdr *m, int flags)
 {
@@ -129,15 +118,17 @@ ssize_t take(int rs, struct msghdr *m, int flags)
 	struct msghdr plain = *m;
 	int before = errno;
 
-	if (m->msg_iovlen && !m->msg_iov)
-		return fail(EFAULT);
 	if ((flags & MSG_OOB) && own(rs)->type == SOCK_STREAM) // there is no urgent data
 		return fail(EINVAL);
 	plain.msg_control = NULL;
 	plain.msg_controllen = 0;
 	int all = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && own(rs)->type == SOCK_STREAM && blocks(rs, flags);
+	if (own_events(rs) & POLLIN) // after shutdown
+		return 0;
 	ssize_t n = all ? take_all(rs, &plain, flags) : take_once(rs, &plain, flags);
 	used_up(rs, POLLIN);
+	if (n > 0 && !(flags & MSG_PEEK))
+		atomic_fetch_add(&own(rs)->received, n);
 	m->msg_namelen = plain.msg_namelen;
 	m->msg_controllen = 0;
 	m->msg_flags = plain.msg_flags;
@@ -164,10 +155,22 @@ static ssize_t give_all(int rs, struct msghdr *m, int flags)
 	return sent;
 }
 
-// given is done for a call that sends: a stream without a connection has no reader.
-static ssize_t given(int rs, ssize_t n, int before)
+// given is the result of a call that sends. A stream without a reader raises SIGPIPE.
+static ssize_t given(int rs, const struct msghdr *m, int flags, ssize_t n, int before)
 {
-	return n < 0 && errno == ENOTCONN && own(rs)->type == SOCK_STREAM ? fail(EPIPE) : done(n, before);
+	if (n > 0)
+		atomic_fetch_add(&own(rs)->sent, n);
+	if (n >= 0 || own(rs)->type != SOCK_STREAM || (errno != ENOTCONN && errno != ECONNRESET))
+		return done(n, before);
+	if (errno == ECONNRESET && !(own(rs)->shut & NO_WRITE)) {
+		if (has_now(rs, POLLOUT) & POLLERR) // the connection has failed
+			return fail(ECONNRESET);
+		if (after_end(rs))
+			return done(length_of(m), before);
+	}
+	if (!(flags & MSG_NOSIGNAL))
+		pipe_signal();
+	return fail(EPIPE);
 }
 
 ssize_t give(int rs, const struct msghdr *m, int flags)
@@ -178,7 +181,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 
 	if (m->msg_controllen)
 		return fail(ENOTSUP);
-	if (m->msg_iovlen && !m->msg_iov)
+	if (m->msg_namelen && !readable(m->msg_name, m->msg_namelen))
 		return fail(EFAULT);
 	if (own(rs)->type == SOCK_STREAM) // as in the kernel
 		plain.msg_namelen = 0;
@@ -192,7 +195,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 			used_up(rs, POLLOUT);
 			errno = e;
 		}
-		return given(rs, n, before);
+		return given(rs, m, flags, n, before);
 	}
 	if (!(copy = copy_of(m, few)))
 		return fail(ENOMEM);
@@ -200,7 +203,7 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 	ssize_t n = give_all(rs, &plain, hard);
 	if (copy != few)
 		free(copy);
-	return given(rs, n, before);
+	return given(rs, m, flags, n, before);
 }
 
 static ssize_t take_one(int rs, void *buf, size_t n, int flags)
@@ -219,20 +222,47 @@ static ssize_t give_one(int rs, const void *buf, size_t n, int flags)
 	return give(rs, &m, flags);
 }
 
+// wrong_list returns the errno of a list of buffers that the kernel refuses, 0 for another one.
+static int wrong_list(const struct iovec *iov, size_t n, int many)
+{
+	return n > UIO_MAXIOV ? many : readable(iov, n * sizeof *iov) ? 0 : EFAULT;
+}
+
+// wrong_message is wrong_list for a message.
+static int wrong_message(const struct msghdr *m)
+{
+	return readable(m, sizeof *m) ? wrong_list(m->msg_iov, m->msg_iovlen, EMSGSIZE) : EFAULT;
+}
+
+static ssize_t take_message(int rs, struct msghdr *m, int flags)
+{
+	int e = wrong_message(m);
+
+	return e ? fail(e) : take(rs, m, flags);
+}
+
+static ssize_t give_message(int rs, const struct msghdr *m, int flags)
+{
+	int e = wrong_message(m);
+
+	return e ? fail(e) : give(rs, m, flags);
+}
+
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	return SERVE(fd, flags, NEXT(recvmsg)(fd, m, flags), m->msg_iovlen > UIO_MAXIOV ? fail(EMSGSIZE) : take(rs, m, flags));
+	return SERVE(fd, flags, NEXT(recvmsg)(fd, m, flags), take_message(rs, m, flags));
 }
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	return SERVE(fd, flags, NEXT(sendmsg)(fd, m, flags), m->msg_iovlen > UIO_MAXIOV ? fail(EMSGSIZE) : give(rs, m, flags));
+	return SERVE(fd, flags, NEXT(sendmsg)(fd, m, flags), give_message(rs, m, flags));
 }
 
 ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockaddr *restrict a, socklen_t *restrict length)
 {
+	struct sockaddr_storage from;
 	struct iovec one = {buf, n};
-	struct msghdr m = {.msg_name = a, .msg_namelen = a && length ? *length : 0, .msg_iov = &one, .msg_iovlen = 1};
+	struct msghdr m = {.msg_name = a ? &from : NULL, .msg_namelen = a ? sizeof from : 0, .msg_iov = &one, .msg_iovlen = 1};
 
 	int rs = io_of(fd, flags);
 	if (rs == -1)
@@ -241,8 +271,16 @@ ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockadd
 		return -1;
 	GUARD(1);
 	ssize_t got = take(rs, &m, flags);
-	if (got >= 0 && a && length)
-		*length = m.msg_namelen;
+	if (got < 0 || !a)
+		return got;
+	if (!readable(length, sizeof *length))
+		return fail(EFAULT);
+	socklen_t room = *length;
+	if ((int)room < 0)
+		return fail(EINVAL);
+	if (put(a, &from, room < m.msg_namelen ? room : m.msg_namelen))
+		return -1;
+	*length = m.msg_namelen;
 	return got;
 }
 
@@ -276,16 +314,18 @@ ssize_t write(int fd, const void *buf, size_t n)
 
 ssize_t readv(int fd, const struct iovec *iov, int n)
 {
-	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n < 0 ? 0 : n};
+	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	int e = 0;
 
-	return SERVE(fd, 0, NEXT(readv)(fd, iov, n), n < 0 ? fail(EINVAL) : take(rs, &m, 0));
+	return SERVE(fd, 0, NEXT(readv)(fd, iov, n), (e = wrong_list(iov, n, EINVAL)) ? fail(e) : take(rs, &m, 0));
 }
 
 ssize_t writev(int fd, const struct iovec *iov, int n)
 {
-	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n < 0 ? 0 : n};
+	struct msghdr m = {.msg_iov = (struct iovec *)iov, .msg_iovlen = n};
+	int e = 0;
 
-	return SERVE(fd, 0, NEXT(writev)(fd, iov, n), n < 0 ? fail(EINVAL) : give(rs, &m, 0));
+	return SERVE(fd, 0, NEXT(writev)(fd, iov, n), (e = wrong_list(iov, n, EINVAL)) ? fail(e) : give(rs, &m, 0));
 }
 
 // The time-out counts after a message only, as in the kernel.
@@ -297,12 +337,14 @@ int recvmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags, struct tim
 
 	if (rs < 0)
 		return rs == -1 ? NEXT(recvmmsg)(fd, list, n, flags, timeout) : -1;
+	if ((timeout && !readable(timeout, sizeof *timeout)) || !readable(list, n * sizeof *list))
+		return fail(EFAULT);
 	if (timeout && (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= SECOND))
 		return fail(EINVAL);
 	GUARD(1);
 	struct timespec whole = timeout ? *timeout : (struct timespec){0};
 	for (i = 0; i < n && !over; i++) {
-		ssize_t got = take(rs, &list[i].msg_hdr, each);
+		ssize_t got = take_message(rs, &list[i].msg_hdr, each);
 		if (got < 0)
 			return i ? (int)i : -1;
 		list[i].msg_len = got;
@@ -323,9 +365,11 @@ int sendmmsg(int fd, struct mmsghdr *list, unsigned int n, int flags)
 
 	if (rs < 0)
 		return rs == -1 ? NEXT(sendmmsg)(fd, list, n, flags) : -1;
+	if (!readable(list, n * sizeof *list))
+		return fail(EFAULT);
 	GUARD(1);
 	for (i = 0; i < n; i++) {
-		ssize_t sent = give(rs, &list[i].msg_hdr, flags);
+		ssize_t sent = give_message(rs, &list[i].msg_hdr, flags);
 		if (sent < 0)
 			return i ? (int)i : -1;
 		list[i].msg_len = sent;
@@ -366,6 +410,8 @@ ssize_t sendfile(int fd, int in, off_t *offset, size_t n)
 	if (rs < 0)
 		return rs == -1 ? NEXT(sendfile)(fd, in, offset, n) : -1;
 	GUARD(1);
+	if (offset && !readable(offset, sizeof *offset))
+		return fail(EFAULT);
 	off_t start = offset ? *offset : lseek(in, 0, SEEK_CUR);
 	if (start < 0)
 		return offset || errno == ESPIPE ? fail(EINVAL) : -1;

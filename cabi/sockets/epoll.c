@@ -326,9 +326,9 @@ static int asked(struct item *item)
 	return all & ~item->told;
 }
 
-// entry writes the entry of an item for the list to poll, and returns whether there is one. It removes an item that
-// stays TCP.
-static int entry(struct epoll *ep, struct item *item, struct pollfd *out)
+// entry writes the entry of an item for the list to poll, and returns whether there is one. It sets *at_once if the poll
+// must not wait, and removes an item that stays TCP.
+static int entry(struct epoll *ep, struct item *item, struct pollfd *out, int *at_once)
 {
 	int events = asked(item);
 	short wanted = events & ASKED;
@@ -349,12 +349,13 @@ static int entry(struct epoll *ep, struct item *item, struct pollfd *out)
 	if (events < 0)
 		return 0;
 	*out = (struct pollfd){.fd = item->rs, .events = events & ASKED};
+	*at_once |= own_events(item->rs);
 	return 1;
 }
 
 // list makes the list to poll: the instance of the kernel first, then the rsockets. It returns its length, 0 without
-// memory.
-static nfds_t list(struct epoll *ep, struct pollfd **fds)
+// memory. It sets *at_once if the poll must not wait.
+static nfds_t list(struct epoll *ep, struct pollfd **fds, int *at_once)
 {
 	nfds_t n = 1;
 
@@ -363,17 +364,28 @@ static nfds_t list(struct epoll *ep, struct pollfd **fds)
 	if (*fds) {
 		(*fds)[0] = (struct pollfd){.fd = ep->fd, .events = POLLIN};
 		for (size_t i = ep->n; i-- > 0;)
-			n += entry(ep, &ep->items[i], &(*fds)[n]);
+			n += entry(ep, &ep->items[i], &(*fds)[n], at_once);
 	}
 	pthread_mutex_unlock(&ep->mu);
 	return *fds ? n : 0;
 }
 
+// as_told returns the events that a poll has found of an item, as TCP has them. What TCP does not tell counts as told:
+// the poll would not wait for it again.
+static int as_told(struct item *item, int found)
+{
+	int own = own_events(item->rs), as = own ? own : as_tcp(item->rs, found, item->wanted.events);
+
+	item->told |= found & ~as & EPOLLHUP;
+	return as;
+}
+
 // tell writes the event of an item, if it has one, and returns how many.
-static int tell(struct item *item, short revents, struct epoll_event *out)
+static int tell(struct item *item, int revents, struct epoll_event *out)
 {
 	int events = item->rs < 0 && item->kind == INSTEAD ? -1 : asked(item);
-	uint32_t got = events < 0 ? 0 : (uint32_t)revents & events & TOLD;
+	int found = events >= 0 && item->rs >= 0 ? as_told(item, revents) : revents;
+	uint32_t got = events < 0 ? 0 : (uint32_t)found & events & TOLD;
 
 	if (!got)
 		return 0;
@@ -433,14 +445,15 @@ static int ordinary(struct epoll *ep, struct epoll_event *out, int most)
 static int wait_once(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
 {
 	struct pollfd *fds;
-	nfds_t n = list(ep, &fds);
+	int at_once = 0;
+	nfds_t n = list(ep, &fds, &at_once);
 
 	if (!n)
 		return fail(ENOMEM);
 	atomic_fetch_add(&ep->waiting, 1);
-	int got = wait_for(fds, n, timeout_ms);
+	int got = wait_for(fds, n, at_once ? 0 : timeout_ms);
 	atomic_fetch_sub(&ep->waiting, 1);
-	if (got > 0) {
+	if (got > 0 || (!got && at_once)) {
 		got = collect(ep, fds, n, out, most);
 		int more = fds[0].revents && got < most ? ordinary(ep, out + got, most - got) : 0;
 		got += more > 0 ? more : 0;

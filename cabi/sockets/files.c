@@ -286,6 +286,9 @@ int ioctl(int fd, unsigned long request, ...)
 		return *(int *)arg = 0;
 	if (rs < 0)
 		return NEXT(ioctl)(fd, request, arg);
+	if ((request == FIONBIO || request == FIONREAD || request == TIOCOUTQ || request == SIOCOUTQNSD ||
+	     request == SIOCATMARK) && !readable(arg, sizeof(int)))
+		return fail(EFAULT);
 	switch (request) {
 	case FIONBIO:
 		return set_flags(rs, *(int *)arg ? O_NONBLOCK : 0);

@@ -4,6 +4,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "sockets.h"
 
@@ -109,6 +110,31 @@ static int set_timeout(atomic_int *timeout, const void *value, socklen_t n)
 	return 0;
 }
 
+// with_new calls a function of options with a new socket of the kernel, for options that an rsocket does not know: their
+// errno, or what they are at first.
+static int with_new(int rs, int (*f)(int fd, int level, int name, void *, socklen_t *), int level, int name, void *value,
+		    socklen_t *n)
+{
+	int s = NEXT(socket)(own(rs)->domain, own(rs)->type | SOCK_CLOEXEC, 0);
+
+	if (s < 0)
+		return fail(ENOPROTOOPT);
+	int result = f(s, level, name, value, n), e = errno;
+	NEXT(close)(s);
+	errno = e;
+	return result;
+}
+
+static int set_new(int fd, int level, int name, void *value, socklen_t *n)
+{
+	return NEXT(setsockopt)(fd, level, name, value, *n);
+}
+
+static int get_new(int fd, int level, int name, void *value, socklen_t *n)
+{
+	return NEXT(getsockopt)(fd, level, name, value, n);
+}
+
 int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 {
 	int rs = now_of(fd);
@@ -118,7 +144,7 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 	GUARD(0);
 	atomic_int *timeout = timeout_of(rs, level, name);
 	int i = index_of(level, name), linger = level == SOL_SOCKET && name == SO_LINGER;
-	if (!value && n)
+	if (!readable(value, n))
 		return fail(EFAULT);
 	if (timeout)
 		return set_timeout(timeout, value, n);
@@ -136,7 +162,9 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 		parent_tell(rs);
 	else if (linger)
 		set_linger(rs, value);
-	return result && errno == ENOTSUP ? fail(ENOPROTOOPT) : result;
+	if (!result || errno != ENOTSUP)
+		return result;
+	return with_new(rs, set_new, level, name, (void *)value, &n) ? -1 : fail(ENOPROTOOPT);
 }
 
 // number writes the value of an option that this library knows, and returns whether it does.
@@ -167,33 +195,106 @@ static int number(int rs, int level, int name, int *v)
 	return 0;
 }
 
-// known writes the value of an option that this library knows. It returns its length, 0 for another option.
-static socklen_t known(int rs, int level, int name, struct tcp_info *to)
+// mtu_of is IP_MTU, of the kernel's route to the peer.
+static int mtu_of(int rs, int level, int name, void *value, socklen_t *n)
 {
-	atomic_int *timeout = timeout_of(rs, level, name);
-	struct slot *s = own(rs);
-	int v, state = 0;
-	socklen_t n = sizeof state;
+	struct sockaddr_storage peer;
+	socklen_t length = sizeof peer;
 
-	if (timeout) {
-		struct timeval t = {*timeout / 1000, *timeout % 1000 * 1000};
-		memcpy(to, &t, sizeof t);
-		return sizeof t;
+	if (getpeername(rs, (struct sockaddr *)&peer, &length))
+		return -1;
+	int s = NEXT(socket)(peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), e;
+	if (s < 0)
+		return -1;
+	int result = NEXT(connect)(s, (struct sockaddr *)&peer, length) ? -1 : NEXT(getsockopt)(s, level, name, value, n);
+	e = errno;
+	NEXT(close)(s);
+	errno = e;
+	return result;
+}
+
+// cookie_of returns SO_COOKIE: a number that no other socket of this process has.
+static uint64_t cookie_of(int rs)
+{
+	static atomic_ullong last;
+	unsigned long long none = 0, new = ((uint64_t)getpid() << 32) + atomic_fetch_add(&last, 1) + 1;
+
+	return atomic_compare_exchange_strong(&own(rs)->cookie, &none, new) ? new : none;
+}
+
+// value is that of an option.
+union value {
+	struct timeval time;
+	struct linger linger;
+	struct ucred of_peer;
+	uint64_t cookie;
+	char info[256], bytes[1024];
+	int number;
+};
+
+// of_socket writes an option of SOL_SOCKET that this library knows. It returns its length, 0 for another option.
+static socklen_t of_socket(int rs, int name, union value *to)
+{
+	struct slot *s = own(rs);
+
+	switch (name) {
+	case SO_RCVTIMEO:
+	case SO_SNDTIMEO: {
+		int ms = *timeout_of(rs, SOL_SOCKET, name);
+		to->time = (struct timeval){ms / 1000, ms % 1000 * 1000};
+		return sizeof to->time;
 	}
-	if (number(rs, level, name, &v)) {
-		memcpy(to, &v, sizeof v);
-		return sizeof v;
-	}
-	if (level == SOL_SOCKET && name == SO_LINGER) {
-		struct linger l = {s->linger, s->linger_s};
-		memcpy(to, &l, sizeof l);
-		return sizeof l;
-	}
-	if (level == IPPROTO_TCP && name == TCP_INFO && !rgetsockopt(rs, level, name, &state, &n)) {
-		to->tcpi_state = state;
-		return sizeof *to;
+	case SO_LINGER:
+		to->linger = (struct linger){s->linger, s->linger_s};
+		return sizeof to->linger;
+	case SO_PEERCRED: // a peer of another host may be anyone
+		to->of_peer = (struct ucred){0, -1, -1};
+		return sizeof to->of_peer;
+	case SO_COOKIE:
+		to->cookie = cookie_of(rs);
+		return sizeof to->cookie;
+	case SO_ERROR:
+		return (to->number = atomic_exchange(&s->error, 0)) ? sizeof to->number : 0;
 	}
 	return 0;
+}
+
+// known writes the value of an option that this library knows. It returns its length, 0 for another option.
+static socklen_t known(int rs, int level, int name, union value *to)
+{
+	if (number(rs, level, name, &to->number))
+		return sizeof to->number;
+	if (level == SOL_SOCKET)
+		return of_socket(rs, name, to);
+	if (level == IPPROTO_TCP && name == TCP_INFO && own(rs)->type == SOCK_STREAM)
+		return tell_info(rs, to->info, sizeof to->info);
+	return 0;
+}
+
+// asked_of_kernel reports whether the kernel has a better value of an option than the rsocket.
+static int asked_of_kernel(int rs, int level, int name)
+{
+	return (level == IPPROTO_TCP && name == TCP_CONGESTION) || (level == IPPROTO_IPV6 && own(rs)->domain == AF_INET);
+}
+
+// get reads an option, which has up to *n bytes.
+static int get(int rs, int level, int name, union value *to, socklen_t *n)
+{
+	socklen_t whole = known(rs, level, name, to);
+
+	if (whole) {
+		*n = whole;
+		return 0;
+	}
+	if (level == IPPROTO_IP ? name == IP_MTU : level == IPPROTO_IPV6 && name == IPV6_MTU && own(rs)->domain == AF_INET6)
+		return mtu_of(rs, level, name, to, n);
+	if (asked_of_kernel(rs, level, name))
+		return with_new(rs, get_new, level, name, to, n);
+	int result = rgetsockopt(rs, level, name, to, n);
+	if (!result)
+		return 0;
+	parent_tell(rs);
+	return errno == ENOTSUP ? with_new(rs, get_new, level, name, to, n) : -1;
 }
 
 int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *restrict n)
@@ -203,21 +304,18 @@ int getsockopt(int fd, int level, int name, void *restrict value, socklen_t *res
 	if (rs < 0)
 		return NEXT(getsockopt)(fd, level, name, value, n);
 	GUARD(0);
-	if (!value || !n)
+	if (!n || !readable(n, sizeof *n))
 		return fail(EFAULT);
-	struct tcp_info all = {0};
-	socklen_t whole = known(rs, level, name, &all);
-	if (whole) {
-		*n = *n < whole ? *n : whole;
-		memcpy(value, &all, *n);
-		return 0;
-	}
-	if (level == SOL_SOCKET && name == SO_BINDTODEVICE) {
-		*n = 0;
-		return 0;
-	}
-	int result = rgetsockopt(rs, level, name, value, n);
-	if (result)
-		parent_tell(rs);
-	return result && errno == ENOTSUP ? fail(ENOPROTOOPT) : result;
+	union value all = {0};
+	socklen_t room = *n, whole = sizeof all;
+	if ((int)room < 0)
+		return fail(EINVAL);
+	if (level == SOL_SOCKET && name == SO_COOKIE && room < sizeof all.cookie)
+		return fail(EINVAL);
+	if (level == SOL_SOCKET && name == SO_BINDTODEVICE)
+		whole = 0;
+	else if (get(rs, level, name, &all, &whole))
+		return -1;
+	whole = whole < room ? whole : room;
+	return put(value, &all, whole) || put(n, &whole, sizeof whole) ? -1 : 0;
 }

@@ -23,11 +23,14 @@ static int poll_once(struct pollfd *fds, nfds_t n, struct pollfd *list, int time
 
 	if (n > sizeof few && !(kinds = malloc(n)))
 		return fail(ENOMEM);
-	for (nfds_t i = 0; i < n; i++)
-		dead |= (kinds[i] = link_poll(fds[i].fd, with_plain(fds[i].events), &list[i])) == DEAD;
+	for (nfds_t i = 0; i < n; i++) {
+		kinds[i] = link_poll(fds[i].fd, with_plain(fds[i].events), &list[i]);
+		dead |= kinds[i] == DEAD || own_events(list[i].fd);
+	}
 	int got = wait_for(list, n, dead ? 0 : timeout_ms);
 	for (nfds_t i = 0; got >= 0 && i < n; i++) {
-		short found = as_asked(list[i].revents, fds[i].events);
+		int own = own_events(list[i].fd);
+		short found = as_asked(own ? own : as_tcp(list[i].fd, list[i].revents, fds[i].events), fds[i].events);
 		fds[i].revents = kinds[i] == DEAD ? POLLERR : kinds[i] == INSTEAD ? 0 : found;
 		again |= kinds[i] == INSTEAD && list[i].revents;
 		count += !!fds[i].revents;

@@ -31,20 +31,21 @@ static __thread sigjmp_buf *outside __attribute__((tls_model("initial-exec")));
 static struct sigaction handlers[_NSIG];
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER; // held with all signals blocked: handlers may install handlers
 
-static int is_function(const struct sigaction *a)
+// is_function: SIG_DFL and SIG_IGN are so with SA_SIGINFO too, as the engine's runtime sets them before it ends.
+static int is_function(const struct sigaction *a) { return a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN; }
+
+// engine_at reports whether the engine has an address of code.
+static int engine_at(const void *code)
 {
-	return (a->sa_flags & SA_SIGINFO) || (a->sa_handler != SIG_DFL && a->sa_handler != SIG_IGN);
+	Dl_info at;
+
+	return dladdr(code, &at) && at.dli_fname &&
+	       (strstr(at.dli_fname, "libverbena-engine.so") || !strncmp(at.dli_fname, "/proc/self/fd/", 14));
 }
 
 // of_engine reports whether a handler is the engine's own, whose signals interrupt nothing. A forked child has loaded
 // its engine from a descriptor.
-static int of_engine(const struct sigaction *a)
-{
-	Dl_info at;
-
-	return (a->sa_flags & SA_SIGINFO) && dladdr((void *)a->sa_sigaction, &at) && at.dli_fname &&
-	       (strstr(at.dli_fname, "libverbena-engine.so") || !strncmp(at.dli_fname, "/proc/self/fd/", 14));
-}
+static int of_engine(const struct sigaction *a) { return (a->sa_flags & SA_SIGINFO) && engine_at((void *)a->sa_sigaction); }
 
 // leave_engine ends the wait of a thread in a child that a handler has forked.
 static void leave_engine(const ucontext_t *interrupted)
@@ -75,6 +76,50 @@ static void handle(int sig, siginfo_t *info, void *context)
 	errno = e;
 }
 
+// code_of returns where a signal has interrupted a thread; NULL if that is not known.
+static void *code_of(const ucontext_t *u)
+{
+#if defined(__x86_64__)
+	return (void *)u->uc_mcontext.gregs[REG_RIP];
+#elif defined(__aarch64__)
+	return (void *)u->uc_mcontext.pc;
+#else
+	return NULL;
+#endif
+}
+
+// The engine's runtime has a handler of SIGPIPE, with which a write of the program to a pipe without a reader does not end
+// the process. broken_pipe takes its place while the program has no handler: only writes of the engine end nothing.
+static void broken_pipe(int sig, siginfo_t *info, void *context)
+{
+	struct sigaction none = {.sa_handler = SIG_DFL};
+	void *code = code_of(context);
+	int e = errno;
+
+	if (code && !engine_at(code)) {
+		NEXT(sigaction)(SIGPIPE, &none, NULL);
+		pthread_kill(pthread_self(), SIGPIPE); // at the end of this handler
+	}
+	errno = e;
+}
+
+static int watches_pipes; // the engine's runtime has asked for SIGPIPE; mu guards it
+
+// of_pipes changes what the kernel gets as handler of SIGPIPE. engines: the engine has asked for it.
+static void of_pipes(struct sigaction *now, int engines)
+{
+	const struct sigaction *program = &handlers[SIGPIPE];
+
+	watches_pipes |= engines;
+	if (!watches_pipes || is_function(program))
+		return;
+	*now = *program;
+	if (program->sa_handler == SIG_DFL) {
+		now->sa_sigaction = broken_pipe;
+		now->sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+	}
+}
+
 int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *restrict old)
 {
 	struct sigaction now, before;
@@ -96,11 +141,13 @@ int sigaction(int sig, const struct sigaction *restrict act, struct sigaction *r
 			now.sa_sigaction = handle;
 			now.sa_flags |= SA_SIGINFO | SA_ONSTACK; // a thread in the engine has a small stack
 		}
+		if (sig == SIGPIPE)
+			of_pipes(&now, engines);
 	}
 	int result = NEXT(sigaction)(sig, act ? &now : NULL, old);
 	if (result && act)
 		handlers[sig] = before;
-	if (!result && old && old->sa_sigaction == handle)
+	if (!result && old && (old->sa_sigaction == handle || old->sa_sigaction == broken_pipe))
 		*old = before;
 	pthread_mutex_unlock(&mu);
 	pthread_sigmask(SIG_SETMASK, &mask, NULL);
@@ -147,7 +194,17 @@ static void after_fork(void)
 	interrupt = -1;
 }
 
-__attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
+// watch notes whether SIGPIPE is ignored.
+__attribute__((constructor)) static void watch(void)
+{
+	struct sigaction now;
+
+	pthread_atfork(NULL, NULL, after_fork);
+	if (!NEXT(sigaction)(SIGPIPE, NULL, &now) && !is_function(&now))
+		handlers[SIGPIPE] = now;
+}
+
+void pipe_signal(void) { pthread_kill(pthread_self(), SIGPIPE); }
 
 // has_number reports whether an rsocket is in a list. rpoll would call our poll without one.
 static int has_number(const struct pollfd *fds, nfds_t n)

@@ -30,8 +30,12 @@ struct names {
 	socklen_t local_length, peer_length;
 };
 
-// What connect has done to a stream. As in the kernel, the call after an attempt that goes on has its result.
-enum { UNCONNECTED, CONNECTING, CONNECTED };
+// What connect and listen have done to a stream. As in the kernel, the call after an attempt that goes on has its
+// result. ENDED: shutdown has ended a listener.
+enum { UNCONNECTED, CONNECTING, CONNECTED, LISTENING, ENDED };
+
+// What shutdown has ended.
+enum { NO_READ = 1, NO_WRITE = 2 };
 
 // KEPT is the most options of a socket that are only kept: see options.c.
 enum { KEPT = 40 };
@@ -48,7 +52,12 @@ struct slot {
 	atomic_int type;                // SOCK_STREAM or SOCK_DGRAM
 	atomic_int domain;              // AF_INET or AF_INET6, of which the names of the socket are
 	atomic_int receive_ms, send_ms; // SO_RCVTIMEO and SO_SNDTIMEO; 0: none
-	atomic_int progress;            // of connect
+	atomic_int progress;            // of connect and listen
+	atomic_int shut;                // by shutdown
+	atomic_int lost;                // a write of a stream came after the peer's end
+	atomic_int error;               // for SO_ERROR, before that of the rsocket
+	atomic_ullong cookie;           // SO_COOKIE; 0: not asked for yet
+	atomic_ullong received, sent;   // bytes of a stream
 	atomic_int linger, linger_s;    // SO_LINGER
 	atomic_int kept[KEPT];          // options without effect
 	struct names *names;         // NULL: those of the rsocket
@@ -88,6 +97,38 @@ RS_HIDDEN int milliseconds(const void *timeval, socklen_t n);
 
 // listens reports whether an rsocket listens.
 RS_HIDDEN int listens(int rs);
+
+// own_events returns the events of a stream that neither connects nor listens, for which the engine has none; 0 for
+// another rsocket.
+RS_HIDDEN int own_events(int rs);
+
+// as_tcp returns the events that a stream of TCP would have, of those that an rsocket has when it is asked for some.
+RS_HIDDEN int as_tcp(int rs, int found, int asked);
+
+// has_now returns which events an rsocket has now.
+RS_HIDDEN int has_now(int rs, int events);
+
+// tcp_state returns the state of a stream as in TCP_INFO.
+RS_HIDDEN int tcp_state(int rs);
+
+// tell_info writes what TCP_INFO has, and returns its length.
+RS_HIDDEN socklen_t tell_info(int rs, void *to, socklen_t room);
+
+// end_stream is shutdown of an rsocket.
+RS_HIDDEN int end_stream(int rs, int how);
+
+// after_end reports whether a write that has failed with ECONNRESET is the first one after the peer's end. TCP accepts
+// that one: it cannot know that the peer reads no more.
+RS_HIDDEN int after_end(int rs);
+
+// pipe_signal sends SIGPIPE to the thread.
+RS_HIDDEN void pipe_signal(void);
+
+// readable reports whether the program can read memory of its own.
+RS_HIDDEN int readable(const void *at, size_t n);
+
+// put copies to memory of the program. It returns -1 with EFAULT if that cannot be written to.
+RS_HIDDEN int put(void *to, const void *from, size_t n);
 
 // intercepted reports whether preload_config lets a socket become an rsocket. type has no flags.
 RS_HIDDEN int intercepted(int domain, int type, int protocol);
