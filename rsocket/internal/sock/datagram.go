@@ -102,11 +102,7 @@ func (d *Datagram) open(addr netip.AddrPort) error {
 	if !d.v4 {
 		network = "udp6"
 	}
-	var at *net.UDPAddr
-	if addr.IsValid() {
-		at = net.UDPAddrFromAddrPort(addr)
-	}
-	c, err := net.ListenUDP(network, at)
+	c, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(addr)) // the unspecified address if addr is zero
 	if err != nil {
 		return err
 	}
@@ -241,9 +237,6 @@ func (d *Datagram) RecvFrom(b []byte, flags RecvFlags, p WaitMode) (int, netip.A
 			return 0, netip.AddrPort{}, net.ErrClosed
 		case p.expired():
 			return 0, netip.AddrPort{}, os.ErrDeadlineExceeded
-		}
-		if len(d.queue) == 0 {
-			d.progress()
 		}
 		if len(d.queue) > 0 {
 			m := d.queue[0]
@@ -403,9 +396,8 @@ func (d *Datagram) onUDP(op rs.Op, qpn uint32, payload []byte, from netip.AddrPo
 	if d.pooled == d.slots {
 		return // no room (R-IO-18)
 	}
-	if d.deliver(datagramMsg{from: from, data: append([]byte(nil), payload...)}) {
-		d.pooled++
-	}
+	d.deliver(datagramMsg{from: from, data: append([]byte(nil), payload...)})
+	d.pooled++
 }
 
 // Close closes the UDP socket, destroys the QPs and leaves the hub.

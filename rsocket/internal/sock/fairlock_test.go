@@ -94,3 +94,53 @@ func TestFairLockHandover(t *testing.T) {
 		}
 	}
 }
+
+// An unlock that nobody waits for leaves no token: the next waiter would lose an attempt by it.
+func TestUnlockWithoutWaiters(t *testing.T) {
+	var l fairLock
+	l.init()
+	l.lock()
+	if l.unlock(); len(l.free) != 0 || len(l.handed) != 0 || l.waiting.Load() != 0 {
+		t.Errorf("%d tokens, %d handovers, %d waiters", len(l.free), len(l.handed), l.waiting.Load())
+	}
+}
+
+// A waiter that has lost too often asks for a handover. Nobody else gets that, and the next waiter can ask for its own.
+// The one that finds the lock free before the handover takes its request back.
+func TestStarvingWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l fairLock
+		l.init()
+		l.lock()
+		var order []int
+		starve := func(i int) {
+			go func() {
+				l.lock()
+				order = append(order, i)
+			}()
+			synctest.Wait()
+			for range maxLosses {
+				l.free <- struct{}{}
+				synctest.Wait()
+			}
+		}
+		starve(1)
+		if !l.starving.Load() || len(order) != 0 {
+			t.Fatalf("the first waiter starves %v, %v have the lock", l.starving.Load(), order)
+		}
+		l.taken.Store(false) // unlock did not see yet that it starves
+		l.free <- struct{}{}
+		if synctest.Wait(); l.starving.Load() || len(order) != 1 {
+			t.Fatalf("starving %v, %v have the lock", l.starving.Load(), order)
+		}
+		starve(2)
+		l.unlock()
+		if synctest.Wait(); l.starving.Load() || len(order) != 2 || !l.taken.Load() {
+			t.Fatalf("starving %v, %v have the lock after the handover", l.starving.Load(), order)
+		}
+		l.unlock()
+		if l.waiting.Load() != 0 || len(l.free) != 0 || len(l.handed) != 0 || !l.tryLock() {
+			t.Errorf("%d waiters, %d tokens, %d handovers", l.waiting.Load(), len(l.free), len(l.handed))
+		}
+	})
+}

@@ -29,26 +29,24 @@ func (st *Stream) Recv(b []byte, flags RecvFlags, p WaitMode) (n int, err error)
 	defer st.reading.unlock()
 	st.mu.Lock()
 	defer st.mu.Unlock()
+	peek, seen := flags&Peek != 0, 0 // bytes that are looked at already and stay
 	for {
 		if err := st.readable(&p); err != nil {
 			return n, err
 		}
-		skip := 0
-		if flags&Peek != 0 {
-			skip = n
-		}
-		if !st.m.EOF() && st.m.Readable() > skip && n < len(b) {
-			got, ok := st.take(b[n:], skip, flags&Peek != 0)
-			n += got
+		if st.m.Readable() > seen && n < len(b) {
+			got, ok := st.take(b[n:], seen, peek)
+			if n += got; peek {
+				seen = n
+			}
 			if !ok {
 				return n, errBuffer
 			}
 		}
 		switch {
-		case n == len(b), st.m.EOF() && st.m.Readable() <= skip, n > 0 && flags&WaitAll == 0:
+		case n == len(b), n > 0 && flags&WaitAll == 0, st.m.ReadShut() || st.m.PeerShut():
 			return n, nil
-		}
-		if st.state == streamFailed && st.m.Readable() <= skip {
+		case st.state == streamFailed:
 			return n, st.err
 		}
 		if err := st.pause(&st.read.waiter, &p); err != nil {
@@ -67,7 +65,7 @@ func (st *Stream) readable(p *WaitMode) error {
 	switch {
 	case st.closed:
 		return net.ErrClosed
-	case st.state == streamFailed && (st.m.Readable() == 0 || st.m.EOF()):
+	case st.state == streamFailed && st.m.Readable() == 0:
 		return st.err
 	case p.expired():
 		return os.ErrDeadlineExceeded
@@ -278,9 +276,7 @@ func (st *Stream) postData(d *rs.Data, op verbs.WROpcode, b *parts) {
 		_ = st.id.Disconnect(background)
 		return
 	}
-	if d.Buffered() > 0 {
-		wr.SGList = st.res.pieces(d)
-	}
+	wr.SGList = st.res.pieces(d) // none of inline data
 	st.postMessage(&wr)
 }
 

@@ -196,6 +196,13 @@ func TestDeadlineThatIsNow(t *testing.T) {
 		if d.set(time.Now()); !d.expired() {
 			t.Error("the deadline is still to come")
 		}
+		if d.set(time.Now().Add(time.Nanosecond)); d.expired() {
+			t.Error("a deadline in 1 ns has passed")
+		}
+		time.Sleep(time.Nanosecond)
+		if synctest.Wait(); !d.expired() {
+			t.Error("the deadline has not passed after 1 ns")
+		}
 	})
 }
 
@@ -205,6 +212,17 @@ func TestCopyToAStreamThatFails(t *testing.T) {
 	n, err := st.CopyFrom(strings.NewReader("hello"), func() WaitMode { return WaitMode{} })
 	if n != 0 || !errors.Is(err, syscall.ENOTCONN) {
 		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// A copy of nothing needs no stream, one of a single byte does.
+func TestCopyOfNothing(t *testing.T) {
+	for text, want := range map[string]error{"": nil, "x": syscall.ENOTCONN} {
+		st := NewStream(nil, Options{})
+		n, err := st.CopyFrom(strings.NewReader(text), func() WaitMode { return WaitMode{} })
+		if n != 0 || !errors.Is(err, want) {
+			t.Errorf("%q: %d bytes, %v", text, n, err)
+		}
 	}
 }
 

@@ -29,7 +29,6 @@ func (p *publishing) release() {
 	for _, m := range p.maps {
 		_ = m.mr.Close()
 	}
-	p.maps = nil
 }
 
 // free returns the lowest unused index below limit; -1 if there is none.

@@ -2,6 +2,7 @@ package sock
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -77,4 +78,33 @@ func TestOnlyTheDefaultBudgetIsExtended(t *testing.T) {
 		}
 		st.mu.Unlock()
 	}
+}
+
+// Without answers each 32nd wait is a trial, counted from the last one.
+func TestTrialsOfLongPolls(t *testing.T) {
+	var p LongPolls
+	for i := 1; i <= 10*trialEvery; i++ {
+		_, long := p.begin(budget)
+		if long != (i%trialEvery == 0) {
+			t.Fatalf("wait %d polls for long: %v", i, long)
+		}
+	}
+}
+
+// A long poll that took twice its time has found what it was for; one that took longer was in vain. Its credit does not
+// fall below 0.
+func TestTimeOfALongPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for took, want := range map[time.Duration]int{0: 6, 2 * longPoll: 6, 2*longPoll + 1: 5 - lossInVain} {
+			p := LongPolls{credit: 5}
+			begin := time.Now()
+			time.Sleep(took)
+			if p.end(begin, true); p.credit != want {
+				t.Errorf("after %v: credit %d, want %d", took, p.credit, want)
+			}
+			if p.end(begin, false); p.credit != max(want-lossInVain, 0) {
+				t.Errorf("after another one in vain: credit %d", p.credit)
+			}
+		}
+	})
 }

@@ -115,3 +115,49 @@ func TestSmallStreamsShareABuffer(t *testing.T) {
 		f()
 	}
 }
+
+// A block that is freed is the next stream's, though its buffer was full before. A stream of the size that is large has
+// a buffer of its own, which needs no block.
+func TestBlockIsUsedAgain(t *testing.T) {
+	const n = largeBytes - blockAlign
+	sizes := func(want int) {
+		t.Helper()
+		slabs.mu.Lock()
+		defer slabs.mu.Unlock()
+		if len(slabs.of) != want {
+			t.Errorf("buffers of %d sizes with a free block, want %d", len(slabs.of), want)
+		}
+	}
+	var blocks [][]byte
+	var release []func()
+	for range slabBytes / n {
+		mem, f, err := allocate(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		blocks, release = append(blocks, mem), append(release, f)
+	}
+	for _, i := range []int{3, 0} {
+		release[i]()
+		sizes(1)
+		mem, f, err := allocate(n)
+		if err != nil || &mem[0] != &blocks[i][0] {
+			t.Errorf("another block than the one that was freed, %v", err)
+		}
+		release[i] = f
+	}
+	for _, f := range release {
+		f()
+	}
+	_, f, err := allocate(largeBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes(0)
+	f()
+	if _, f, err = allocate(largeBytes - 1); err != nil {
+		t.Fatal(err)
+	}
+	sizes(1)
+	f()
+}

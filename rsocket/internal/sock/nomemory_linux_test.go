@@ -108,3 +108,25 @@ func TestDatagramToABufferThatIsNotMapped(t *testing.T) {
 	d.Close()
 	ok(t, unix.Munmap(none))
 }
+
+// A copy of several buffers says if one of them is not mapped, though the next ones are. So do messages by UDP and by a
+// QP, whose slot stays free.
+func TestBuffersOfWhichOneIsNotMapped(t *testing.T) {
+	none := must(unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON))(t)
+	p := partsOf([][]byte{none[:8], make([]byte, 8)})
+	if p.copyTo(make([]byte, 16)) || p.left != 0 {
+		t.Errorf("it is copied; %d bytes are left", p.left)
+	}
+	d, q, dst := withSlot(t)
+	d.mu.Lock()
+	if sent, err := dst.send(d, none[:8]); !sent || !errors.Is(err, syscall.EFAULT) || len(q.free) != 1 {
+		t.Errorf("by the QP: sent %v, %v, %d free slots", sent, err, len(q.free))
+	}
+	dst.forget()
+	if sent, err := dst.send(d, none[:8]); !sent || !errors.Is(err, syscall.EFAULT) {
+		t.Errorf("by UDP: sent %v, %v", sent, err)
+	}
+	d.mu.Unlock()
+	d.Close()
+	ok(t, unix.Munmap(none))
+}

@@ -156,7 +156,8 @@ func withCQ(t *testing.T) (st *Stream, free func()) {
 	id := must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
 	ok(t, id.BindAddr(ownAddr))
 	st = NewStream(nil, Options{})
-	st.id, st.state, st.m = id, streamConnected, rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096})
+	st.id, st.state = id, streamConnected
+	st.m = rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096, Table: make([]byte, 4096)})
 	st.res.ch = must(id.Verbs().CreateCompChannel())(t)
 	st.res.cq = must(id.Verbs().CreateCQ(1, &verbs.CQOptions{Channel: st.res.ch}))(t)
 	return st, func() {
