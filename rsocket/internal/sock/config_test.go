@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -178,6 +179,10 @@ func TestDeadlines(t *testing.T) {
 func TestFolderOfTheConfiguration(t *testing.T) {
 	t.Setenv("VERBENA_RSOCKET_CONFIG", "")
 	t.Cleanup(func() { SetConfigDir("/etc/rdma/rsocket") })
+	configDir = atomic.Value{}
+	if configPath() != "/etc/rdma/rsocket" {
+		t.Errorf("%s, want the usual one", configPath())
+	}
 	for _, dir := range []string{"/one", "/two"} {
 		if SetConfigDir(dir); configPath() != dir {
 			t.Errorf("%s, want %s", configPath(), dir)

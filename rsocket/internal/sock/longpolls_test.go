@@ -108,3 +108,19 @@ func TestTimeOfALongPoll(t *testing.T) {
 		}
 	})
 }
+
+// Only a poll that is long counts for the credit.
+func TestShortPollsHaveNoCredit(t *testing.T) {
+	configured(t, func(d *Defaults) { d.DefaultPolling = true })
+	for credit, want := range map[int]bool{0: false, 1: true} {
+		p := &LongPolls{credit: credit}
+		var s Spin
+		if s.Begin(budget, p); (s.long == p) != want || (s.limit == longPoll) != want {
+			t.Errorf("credit %d: it polls for %v, and counts %v", credit, s.limit, s.long != nil)
+		}
+		s.Busy()
+		if s.End(true); p.credit != 2*credit || s.long != nil {
+			t.Errorf("credit %d has become %d", credit, p.credit)
+		}
+	}
+}

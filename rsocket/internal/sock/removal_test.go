@@ -137,3 +137,34 @@ func TestRemovalEndsAccept(t *testing.T) {
 	}
 	ok(t, errors.Join(a.Close(), host.Close()))
 }
+
+// A datagram socket whose device was removed looks at its QP all the same: peers send to it when the device is back.
+func TestRemovalBeginsLooks(t *testing.T) {
+	dev := must(rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", ownAddr.Addr()))(t)
+	r := &removable{DriverDevice: driver.Of[verbs.DriverDevice](dev)}
+	host := rdmacm.NewHost(driver.NewDevice(r))
+	q := must(newDatagramQP(host, ownAddr.Addr(), 1))(t)
+	attr := must((&dest{to: ownAddr, q: q}).path())(t)
+	ah := must(q.id.PD().CreateAH(&attr))(t)
+	d := &Datagram{}
+	var over sync.WaitGroup
+	over.Go(func() { q.watch(d) })
+	r.remove()
+	await(t, func() bool {
+		_, err := q.ch.TryGetEvent()
+		return errors.Is(err, syscall.EIO)
+	})
+	d.mu.Lock()
+	q.free = nil
+	ok(t, q.sendToNobody(0, ah))
+	d.mu.Unlock()
+	await(t, func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(q.free) == 1
+	})
+	_ = ah.Close() // EIO, as the device was removed
+	q.close()
+	over.Wait()
+	ok(t, host.Close())
+}
