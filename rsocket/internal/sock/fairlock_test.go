@@ -134,7 +134,9 @@ func TestStarvingWaiters(t *testing.T) {
 			t.Fatalf("starving %v, %v have the lock", l.starving.Load(), order)
 		}
 		starve(2)
-		l.unlock()
+		if l.unlock(); l.tryLock() {
+			t.Fatal("another goroutine takes the lock that is handed over")
+		}
 		if synctest.Wait(); l.starving.Load() || len(order) != 2 || !l.taken.Load() {
 			t.Fatalf("starving %v, %v have the lock after the handover", l.starving.Load(), order)
 		}

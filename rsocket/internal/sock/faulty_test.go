@@ -2,6 +2,7 @@ package sock
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -24,6 +25,8 @@ type faulty struct {
 	pds       atomic.Int32
 	mtus      []verbs.MTU         // of the ports, if it is to have others than the real device; only port 1 has addresses
 	transport verbs.TransportType // if it is to be another one
+
+	posted []string // the requests of its QPs
 }
 
 //conformance:fake
@@ -115,7 +118,24 @@ func (pd faultyPD) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (ve
 	if err := pd.of.fails("create_qp"); err != nil {
 		return nil, err
 	}
-	return pd.DriverPD.CreateQP(init, up)
+	q, err := pd.DriverPD.CreateQP(init, up)
+	return faultyQP{q, pd.of}, err
+}
+
+// faultyQP posts nothing: it notes the requests.
+//
+//conformance:fake
+type faultyQP struct {
+	verbs.DriverQP
+	of *faulty
+}
+
+func (q faultyQP) PostSend(wrs []verbs.SendWR) (int, error) {
+	for _, wr := range wrs {
+		q.of.posted = append(q.of.posted, fmt.Sprintf("%v %#x %q %#x to %#x with %#x", wr.Opcode, wr.WRID, wr.Inline,
+			wr.ImmData, wr.RemoteAddr, wr.RKey))
+	}
+	return len(wrs), q.of.fails("post_send")
 }
 
 // faultyHost is a host with a faulty device that has worked so far, and an ID that is bound to it.

@@ -223,3 +223,30 @@ func TestReadingAfterAFailurePostsNothing(t *testing.T) {
 	}
 	free()
 }
+
+// A call that is to fill the buffer takes, or looks at, what arrives while it waits.
+func TestR_IO_07_WaitAllTakesWhatArrives(t *testing.T) {
+	for _, flags := range []RecvFlags{WaitAll, WaitAll | Peek} {
+		st, d, free := withCompletions(t)
+		connect(st)
+		for i := range st.res.rbuf {
+			st.res.rbuf[i] = byte(i)
+		}
+		ok(t, st.m.OnMessage(rs.Word(rs.OpData, 3), 3))
+		d.list = []verbs.WC{received(2)}
+		st.unposted = -1 // there is no QP for another receive
+		b := make([]byte, 5)
+		n, err := st.Recv(b, flags, WaitMode{Nonblock: true})
+		if n != 5 || err != nil || b[4] != 4 {
+			t.Errorf("flags %v: %d bytes %v, %v", flags, n, b, err)
+		}
+		left := 0
+		if flags&Peek != 0 {
+			left = 5
+		}
+		if st.m.Readable() != left {
+			t.Errorf("flags %v: %d bytes are left, want %d", flags, st.m.Readable(), left)
+		}
+		free()
+	}
+}

@@ -1,9 +1,13 @@
 package sock
 
 import (
+	"encoding/binary"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // The receives of message words are used in turn, each with memory of its own, which the WRID names.
@@ -40,4 +44,43 @@ func TestReceivesOfMessageWords(t *testing.T) {
 	}
 	st.res.free()
 	ok(t, id.Close())
+}
+
+// A message is one request, a WRITE with immediate data. Over TCP it is a WRITE of the data, if there is any, and a
+// SEND of the message word, whose completion counts.
+func TestRequestsOfAMessage(t *testing.T) {
+	h := onFaulty(t)
+	st := NewStream(JoinHub(h.host), Options{}.WithDefaults())
+	st.id = h.id
+	st.mu.Lock()
+	ok(t, st.setUp())
+	ok(t, st.res.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // a QP in RESET takes no requests
+	st.state = streamConnected
+	immediate, write := verbs.WRRDMAWriteWithImm, verbs.WRRDMAWrite
+	word := string(binary.NativeEndian.AppendUint32(nil, 0x12345678))
+	send := fmt.Sprintf("%v 0x77 %q 0x0 to 0x0 with 0x0", verbs.WRSend, word)
+	for _, c := range []struct {
+		words bool
+		op    verbs.WROpcode
+		data  string
+		want  []string
+	}{
+		{false, immediate, "", []string{fmt.Sprintf(`%v 0x77 "" 0x12345678 to 0x5 with 0x6`, immediate)}},
+		{false, immediate, "d", []string{fmt.Sprintf(`%v 0x77 "d" 0x12345678 to 0x5 with 0x6`, immediate)}},
+		{true, immediate, "", []string{send}},
+		{true, immediate, "d", []string{fmt.Sprintf(`%v 0x0 "d" 0x0 to 0x5 with 0x6`, write), send}},
+		{true, write, "d", []string{fmt.Sprintf(`%v 0x77 "d" 0x12345678 to 0x5 with 0x6`, write)}},
+	} {
+		h.posted, st.sentOnce, st.words = nil, false, c.words
+		st.postMessage(&verbs.SendWR{
+			WRID: 0x77, Opcode: c.op, Flags: verbs.SendInline, Inline: []byte(c.data), ImmData: 0x12345678, RemoteAddr: 5,
+			RKey: 6,
+		})
+		if !slices.Equal(h.posted, c.want) || !st.sentOnce || st.state != streamConnected {
+			t.Errorf("%+v: %q", c, h.posted)
+		}
+	}
+	st.mu.Unlock()
+	st.Close(0)
+	h.end(t)
 }
