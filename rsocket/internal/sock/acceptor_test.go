@@ -2,10 +2,14 @@ package sock
 
 import (
 	"errors"
+	"net"
+	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // listening returns an acceptor on a host of its own. end closes both, and fails the test if a stream is left.
@@ -160,3 +164,47 @@ func TestEventOfNoSocket(t *testing.T) {
 type handler chan *cmEvent
 
 func (h handler) onEvent(ev *cmEvent) { h <- ev }
+
+// A request that has no stream gives its slot back.
+func TestSlotOfARefusedRequest(t *testing.T) {
+	fabric := rdmatest.New(rdmatest.Config{RealTime: true})
+	server := rdmacm.NewHost(must(fabric.NewDevice("a", ownAddr.Addr()))(t))
+	client := rdmacm.NewHost(must(fabric.NewDevice("b", ownAddr.Addr().Next()))(t))
+	ch := must(server.CreateEventChannel())(t)
+	id := must(server.CreateID(ch, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	b := JoinHub(server)
+	a := must(Listen(b, id, ch, 0, func() Options { return Options{} }))(t)
+	await(t, func() bool { return len(a.slots) == 1 }) // for the next request
+	for range 2 {
+		c := must(client.CreateID(nil, rdmacm.PSTCP, nil))(t)
+		ok(t, c.ResolveAddr(background, netip.AddrPortFrom(ownAddr.Addr().Next(), 0), a.Addr(), time.Second))
+		ok(t, c.ResolveRoute(background, time.Second))
+		ok(t, c.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
+		if err := c.Connect(background, &rdmacm.ConnParam{PrivateData: []byte("hello")}); err == nil {
+			t.Error("the request is accepted")
+		}
+		await(t, func() bool { return len(a.slots) == 1 })
+		ok(t, c.DestroyQP())
+		ok(t, c.Close())
+	}
+	ok(t, a.Close())
+	await(t, b.ended)
+	await(t, func() bool { return server.Close() == nil })
+	await(t, func() bool { return client.Close() == nil })
+}
+
+// A handshake ends once, whatever becomes of the stream afterwards.
+func TestHandshakeEndsOnce(t *testing.T) {
+	a, _ := Unserved()
+	st := NewStream(nil, Options{})
+	st.state, st.acceptor = streamConnected, a
+	a.shaking = map[*Stream]struct{}{st: {}}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.endHandshake()
+	st.endHandshake()
+	if st.fail(net.ErrClosed); st.acceptor != nil || a.Queued() != 1 || len(a.shaking) != 0 {
+		t.Errorf("%d streams in the queue, %d in their handshake", a.Queued(), len(a.shaking))
+	}
+}

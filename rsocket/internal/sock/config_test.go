@@ -42,6 +42,19 @@ func TestR_CFG_01_02_04_Files(t *testing.T) {
 	}
 }
 
+// A receive buffer has at least one byte.
+func TestSmallestRecvBuffer(t *testing.T) {
+	dir := t.TempDir()
+	for text, want := range map[string]int{"0": 1, "1": 1, "2": 2} {
+		if err := os.WriteFile(filepath.Join(dir, "mem_default"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := readConfig(dir).RecvBuf; got != want {
+			t.Errorf("%s: %d, want %d", text, got, want)
+		}
+	}
+}
+
 // A send buffer of less than 2048 bytes becomes one of 4096.
 func TestSmallestSendBuffer(t *testing.T) {
 	dir := t.TempDir()

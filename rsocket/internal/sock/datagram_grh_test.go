@@ -36,6 +36,9 @@ func TestDatagramWithoutDevice(t *testing.T) {
 		t.Errorf("%d bytes sent, %v", n, err)
 	}
 	d.onUDP(rs.OpData, 7, []byte("hello"), peer)
+	if d.pooled != 1 {
+		t.Errorf("%d messages by UDP are counted", d.pooled)
+	}
 	b := make([]byte, 10)
 	if n, from, err := d.RecvFrom(b, 0, WaitMode{Nonblock: true}); string(b[:n]) != "hello" || from != peer || err != nil {
 		t.Errorf("%q from %v, %v", b[:n], from, err)

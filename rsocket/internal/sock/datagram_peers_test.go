@@ -98,6 +98,14 @@ func TestPathOfAPeer(t *testing.T) {
 		if attr != want {
 			t.Errorf("from %v: %+v, want %+v", own, attr, want)
 		}
+		q.local = netip.MustParseAddr("203.0.113.9") // which the device has lost
+		dst := &dest{to: peer, q: q}
+		if _, err := dst.path(); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			t.Errorf("from an address that is no longer there: %v", err)
+		}
+		if dst.learn(7); dst.ah != nil || dst.qpn != 0 {
+			t.Errorf("from an address that is no longer there: QP %d", dst.qpn)
+		}
 		q.close()
 	}
 	ok(t, host.Close())
@@ -234,4 +242,18 @@ func TestAddressOfAConnectedSocket(t *testing.T) {
 		both[1].Close()
 	}
 	ok(t, near.Close())
+}
+
+// A link-local address toward a peer has the peer's zone. Others have none.
+func TestZoneOfTheRoute(t *testing.T) {
+	for peer, want := range map[string]string{"[fe80::9%lo0]:7": "fe80::1%lo0", "[fd00::9]:7": "fd00::1"} {
+		own := netip.MustParseAddr(want).WithZone("")
+		host := rdmacm.NewHost(must(rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", own))(t))
+		d := NewDatagram(JoinHub(host), false, Options{}.WithDefaults())
+		if local, err := d.route(netip.MustParseAddrPort(peer)); local.String() != want || err != nil {
+			t.Errorf("%v, %v, want %s", local, err, want)
+		}
+		d.Close()
+		ok(t, host.Close())
+	}
 }

@@ -1,7 +1,10 @@
 package sock
 
 import (
+	"errors"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,15 +137,51 @@ func TestStarvingWaiters(t *testing.T) {
 			t.Fatalf("starving %v, %v have the lock", l.starving.Load(), order)
 		}
 		starve(2)
+		starve(3)
+		for range 50 { // both try again, in turn
+			l.free <- struct{}{}
+			synctest.Wait()
+		}
+		if len(order) != 1 || l.waiting.Load() != 2 {
+			t.Fatalf("%v have the lock, %d wait", order, l.waiting.Load())
+		}
 		if l.unlock(); l.tryLock() {
 			t.Fatal("another goroutine takes the lock that is handed over")
 		}
-		if synctest.Wait(); l.starving.Load() || len(order) != 2 || !l.taken.Load() {
+		if synctest.Wait(); l.starving.Load() || !slices.Equal(order, []int{1, 2}) || !l.taken.Load() {
 			t.Fatalf("starving %v, %v have the lock after the handover", l.starving.Load(), order)
+		}
+		l.unlock()
+		if synctest.Wait(); !slices.Equal(order, []int{1, 2, 3}) {
+			t.Fatalf("%v have the lock", order)
 		}
 		l.unlock()
 		if l.waiting.Load() != 0 || len(l.free) != 0 || len(l.handed) != 0 || !l.tryLock() {
 			t.Errorf("%d waiters, %d tokens, %d handovers", l.waiting.Load(), len(l.free), len(l.handed))
+		}
+	})
+}
+
+// A call waits for the lock unless it must not wait.
+func TestFairLockOfBothModes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l fairLock
+		l.init()
+		ok(t, l.lockMode(true))
+		if err := l.lockMode(true); !errors.Is(err, syscall.EAGAIN) {
+			t.Errorf("without waiting: %v", err)
+		}
+		waits := true
+		go func() {
+			ok(t, l.lockMode(false))
+			waits = false
+		}()
+		if synctest.Wait(); !waits {
+			t.Error("two goroutines have the lock")
+		}
+		l.unlock()
+		if synctest.Wait(); waits || l.tryLock() {
+			t.Errorf("it still waits: %v", waits)
 		}
 	})
 }

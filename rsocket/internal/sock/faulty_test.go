@@ -16,7 +16,7 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// faulty is a device of which one kind of call fails with EIO once the test says so.
+// faulty is a device on which the next call of the kind that the test says fails with EIO.
 //
 //conformance:fake
 type faulty struct {
@@ -42,7 +42,7 @@ type faultyPD struct {
 }
 
 func (d *faulty) fails(call string) error {
-	if d.call.Load() == call {
+	if d.call.CompareAndSwap(call, "") {
 		return syscall.EIO
 	}
 	return nil

@@ -34,14 +34,12 @@ func (st *Stream) Recv(b []byte, flags RecvFlags, p WaitMode) (n int, err error)
 		if err := st.readable(&p); err != nil {
 			return n, err
 		}
-		if st.m.Readable() > seen && n < len(b) {
-			got, ok := st.take(b[n:], seen, peek)
-			if n += got; peek {
-				seen = n
-			}
-			if !ok {
-				return n, errBuffer
-			}
+		got, ok := st.take(b[n:], seen, peek)
+		if n += got; peek {
+			seen = n
+		}
+		if !ok {
+			return n, errBuffer
 		}
 		switch {
 		case n == len(b), n > 0 && flags&WaitAll == 0, st.m.ReadShut() || st.m.PeerShut():

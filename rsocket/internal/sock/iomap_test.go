@@ -63,6 +63,9 @@ func TestPlacesOfIOMaps(t *testing.T) {
 		}
 	}
 	must(st.IOMap(bufs[limit+1], false, 0))(t)
+	if st.publish.ever != 0 || st.m.MapsPending() {
+		t.Errorf("a map of this side only is published, %d in all", st.publish.ever)
+	}
 	want := []int{-1}
 	for i := range limit {
 		must(st.IOMap(bufs[i], true, 0))(t)

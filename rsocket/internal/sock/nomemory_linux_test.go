@@ -114,6 +114,9 @@ func TestDatagramToABufferThatIsNotMapped(t *testing.T) {
 func TestBuffersOfWhichOneIsNotMapped(t *testing.T) {
 	none := must(unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON))(t)
 	p := partsOf([][]byte{none[:8], make([]byte, 8)})
+	if n := p.look(16); n != 0 {
+		t.Errorf("%d bytes are readable", n)
+	}
 	if p.copyTo(make([]byte, 16)) || p.left != 0 {
 		t.Errorf("it is copied; %d bytes are left", p.left)
 	}

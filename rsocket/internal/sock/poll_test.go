@@ -3,6 +3,7 @@ package sock
 import (
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
 )
@@ -96,8 +97,10 @@ func TestWaiterWithoutABell(t *testing.T) {
 	st := NewStream(nil, Options{})
 	w := NewWaiter()
 	st.Watch(&w)
-	if st.asleep.wake(); len(w.C) != 0 {
-		t.Error("an event of the CQ wakes it")
+	for range 2 {
+		if st.asleep.wake(); len(w.C) != 0 {
+			t.Error("an event of the CQ wakes it")
+		}
 	}
 	for range 2 {
 		if st.wakeAll(); len(w.C) != 1 || len(st.read.waiter.C) != 1 || len(st.write.waiter.C) != 1 {
@@ -115,5 +118,19 @@ func TestEventsOfAnAcceptor(t *testing.T) {
 	}
 	if enqueue(); a.PollEvents() != PollIn {
 		t.Errorf("events %#x with a stream", a.PollEvents())
+	}
+}
+
+// A wait that has slept polls anew, and is not woken by every change afterwards.
+func TestStreamPollsAnewAfterASleep(t *testing.T) {
+	st := NewStream(nil, Options{})
+	st.state = streamConnecting
+	w := NewWaiter()
+	w.Wake()
+	p := WaitMode{spin: Spin{start: time.Now(), polls: 7}}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if err := st.pause(&w, &p); err != nil || p.spin.begun() || w.on {
+		t.Errorf("%v, begun %v, on %v", err, p.spin.begun(), w.on)
 	}
 }

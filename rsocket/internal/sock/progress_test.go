@@ -170,6 +170,11 @@ func TestCallsLookFirst(t *testing.T) {
 			return st.m.Disconnected()
 		}},
 		"token": {gone, func(st *Stream) bool { st.OnToken(); return st.m.Disconnected() }},
+		"event": {received(1), func(st *Stream) bool {
+			st.unposted = -1 // there is no QP for another receive
+			st.onEvent(&cmEvent{Type: rdmacm.EventDisconnected})
+			return st.m.Readable() == 1
+		}},
 		"unacked": {verbs.WC{Opcode: verbs.WCRDMAWrite, WRID: wrData | 8}, func(st *Stream) bool {
 			return st.Unacked() == 0
 		}},
@@ -249,4 +254,23 @@ func TestR_IO_07_WaitAllTakesWhatArrives(t *testing.T) {
 		}
 		free()
 	}
+}
+
+// A stream whose QP takes no receive any more fails.
+func TestReceiveThatCannotBePosted(t *testing.T) {
+	st, d, free := withCompletions(t)
+	id := must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	cq := must(id.Verbs().CreateCQ(2, nil))(t)
+	ok(t, id.CreateQP(nil, &verbs.QPInitAttr{SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
+	st.res.qp = id.QP()
+	ok(t, id.DestroyQP())
+	d.list = []verbs.WC{received(1)}
+	st.mu.Lock()
+	if !st.progress() || st.state != streamFailed || st.err == nil || st.unposted != 1 {
+		t.Errorf("state %d, %v, %d receives to post", st.state, st.err, st.unposted)
+	}
+	st.mu.Unlock()
+	ok(t, errors.Join(cq.Close(), id.Close()))
+	free()
 }

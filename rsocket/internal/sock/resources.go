@@ -132,10 +132,8 @@ func (st *Stream) release() {
 	publish := st.publish
 	st.publish = publishing{}
 	st.mu.Unlock()
-	if st.id != nil {
-		if st.res.qp != nil {
-			_ = st.id.DestroyQP()
-		}
+	if st.res.qp != nil {
+		_ = st.id.DestroyQP()
 	}
 	publish.release()
 	for _, mr := range st.res.mrs {

@@ -124,20 +124,24 @@ func TestStreamCloseLeavesNothing(t *testing.T) {
 	host := hosted(t)
 	id := must(host.CreateID(nil, rdmacm.PSTCP, nil))(t)
 	ok(t, id.BindAddr(ownAddr))
-	st := NewStream(JoinHub(host), Options{}.WithDefaults())
+	st := NewStream(JoinHub(host), Options{SendBuf: 4096, RecvBuf: 4096}.WithDefaults())
 	st.id = id
 	st.mu.Lock()
 	ok(t, st.setUp())
 	st.state = streamConnected
 	st.mu.Unlock()
+	size := (len(st.res.mem) + blockAlign - 1) / blockAlign * blockAlign
+	if len(slabs.of[size]) != 1 {
+		t.Errorf("%d buffers of small streams", len(slabs.of[size]))
+	}
 	buf := make([]byte, 8)
 	must(st.IOMap(buf, false, 0))(t)
 	st.SetKeepalive(time.Hour)
 	w := NewWaiter()
 	st.Watch(&w)
 	st.Close(0)
-	if st.keepalive.Stop() || len(st.publish.maps) != 0 || len(w.C) != 1 {
-		t.Errorf("%d IO maps, %d wake-ups", len(st.publish.maps), len(w.C))
+	if st.keepalive.Stop() || len(st.publish.maps) != 0 || len(w.C) != 1 || len(slabs.of[size]) != 0 {
+		t.Errorf("%d IO maps, %d wake-ups, %d buffers", len(st.publish.maps), len(w.C), len(slabs.of[size]))
 	}
 	<-w.C
 	if st.release(); len(w.C) != 0 { // once

@@ -18,9 +18,16 @@ func TestBellOfASleeper(t *testing.T) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(bell.Num()), Events: unix.POLLIN}}, timeout)
 		return n == 1 && err == nil
 	}
-	for range 20 {
+	for i := range 20 {
 		w := NewSleeper(bell, false)
+		waits := 0
+		defer func() {
+			if waits != 1 {
+				t.Errorf("sleep %d waits %d times", i, waits)
+			}
+		}()
 		w.Sleep(func() {
+			waits++
 			if rung(0) {
 				t.Error("the bell has rung before Wake")
 			}
@@ -57,5 +64,28 @@ func TestSleeperThatNoLongerWatches(t *testing.T) {
 	st.Unwatch(w)
 	if st.asleep.wake(); len(w.C) != 0 || len(stays.C) != 1 {
 		t.Errorf("%d wake-ups after Unwatch, %d of another sleeper", len(w.C), len(stays.C))
+	}
+}
+
+// A sleep does not begin if it was ended before, and it may end for a reason of its own. Neither leaves a wake-up, or
+// waits for a bell that nobody rings.
+func TestSleepWithoutABell(t *testing.T) {
+	bell := must(notify.New())(t)
+	defer bell.Close()
+	for _, later := range []bool{false, true} {
+		w := NewSleeper(bell, later)
+		waits := 0
+		for _, before := range []bool{true, false, true} {
+			if before {
+				w.Wake()
+			}
+			w.Sleep(func() { waits++ })
+			if len(w.C) != 0 || w.asleep.Load() {
+				t.Errorf("later %v, woken before %v: %d wake-ups are left, asleep %v", later, before, len(w.C), w.asleep.Load())
+			}
+		}
+		if waits != 1 {
+			t.Errorf("later %v: %d of 3 sleeps wait, want the second one", later, waits)
+		}
 	}
 }
