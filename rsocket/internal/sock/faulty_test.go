@@ -21,7 +21,7 @@ import (
 //conformance:fake
 type faulty struct {
 	verbs.DriverDevice
-	call      atomic.Value // the name of the call that fails
+	call      atomic.Value // the name of the call
 	pds       atomic.Int32
 	mtus      []verbs.MTU         // of the ports, if it is to have others than the real device; only port 1 has addresses
 	transport verbs.TransportType // if it is to be another one
@@ -218,6 +218,10 @@ func TestPeerWithoutAnAddressHandle(t *testing.T) {
 			t.Errorf("%q fails: QP %d, address handle %v", call, dst.qpn, dst.ah)
 		}
 		dst.forget()
+	}
+	h.call.Store("gid_table")
+	if _, err := (&dest{to: ownAddr, q: q}).path(); !errors.Is(err, syscall.EIO) {
+		t.Errorf("the way to the peer: %v", err)
 	}
 	q.close()
 	h.end(t)

@@ -124,3 +124,14 @@ func TestShortPollsHaveNoCredit(t *testing.T) {
 		}
 	}
 }
+
+// A spin budget of 0 or less is not extended.
+func TestNoBudgetIsNotExtended(t *testing.T) {
+	configured(t, func(d *Defaults) { d.DefaultPolling = true })
+	for _, none := range []time.Duration{0, -1} {
+		var s Spin
+		if s.Begin(none, &LongPolls{credit: 1}); s.long != nil || s.limit != none {
+			t.Errorf("a budget of %v has become %v", none, s.limit)
+		}
+	}
+}
