@@ -12,10 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -136,16 +136,6 @@ func (v *victim) says(prefix string) string {
 	}
 	v.Fatalf("the other process did not get to %q: %q", prefix, v.said.Text())
 	return ""
-}
-
-// stop stops the process, and waits until it has.
-func (v *victim) stop() {
-	v.Helper()
-	v.ok(v.cmd.Process.Signal(syscall.SIGSTOP))
-	var st syscall.WaitStatus
-	if _, err := syscall.Wait4(v.cmd.Process.Pid, &st, syscall.WUNTRACED, nil); err != nil || !st.Stopped() {
-		v.Fatalf("the other process has not stopped: %v %v", err, st)
-	}
 }
 
 func (v *victim) kill() {
@@ -274,7 +264,7 @@ func TestDeathOfAClient(t *testing.T) {
 		}
 		ends[2].over()
 		// A client that dies instead of answering a DREQ.
-		clients[0].stop()
+		apart.Stop(clients[0], clients[0].cmd.Process)
 		w.ok(ends[0].Disconnect(bg))
 		clients[0].kill()
 		ends[0].soon(rdmacm.EventDisconnected, 0)
@@ -301,7 +291,7 @@ func TestDeathOfAClientThatAsks(t *testing.T) {
 		l, at := w.listenHere()
 		c := newVictim(w, "TestDeathOfAClientThatAsks", "asking", victimAt, at)
 		s := l.request()
-		c.stop()
+		apart.Stop(c, c.cmd.Process)
 		w.ok(s.Accept(bg, nil))
 		c.kill()
 		s.soon(rdmacm.EventRejected, rejTimeout, rejCommID)
@@ -391,7 +381,7 @@ func TestDeathOfALeader(t *testing.T) {
 		victims, ends = append(victims, v), append(ends, c)
 	}
 	for _, v := range victims {
-		v.stop()
+		apart.Stop(v, v.cmd.Process)
 	}
 	for _, v := range victims {
 		w.ok(v.cmd.Process.Kill())

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/provider/soft"
 	"github.com/verbena-rdma/verbena/rdmacm"
 )
@@ -26,7 +27,7 @@ func TestDeathOfTheLastProcessOfAnAddress(t *testing.T) {
 	w.ok(s.Accept(bg, nil))
 	s.expect(rdmacm.EventEstablished)
 	c.says("established")
-	c.stop()
+	apart.Stop(c, c.cmd.Process)
 	time.Sleep(200 * time.Millisecond)
 	if ev, err := s.ch.TryGetEvent(); err == nil {
 		t.Fatalf("%v while the client is stopped", ev.Type)

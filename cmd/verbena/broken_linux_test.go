@@ -5,8 +5,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/apart"
 )
 
 // A broken set-up: do breaks it, and mend undoes that.
@@ -221,9 +222,7 @@ func (h *hosts) brokenByProcesses() {
 	_ = plain.Wait()
 
 	leader, _ := h.begin("a", "rping", "-s", "-P", "-a", "10.9.0.1")
-	if err := leader.Process.Signal(syscall.SIGSTOP); err != nil {
-		h.Fatal(err)
-	}
+	apart.Stop(h.T, leader.Process)
 	cmd, out = h.command("a", "doctor")
 	h.says("stopped process", cmd, out, "ETIMEDOUT", "is it stopped?", "kill -CONT")
 	_ = leader.Process.Kill()

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/udp"
 	"github.com/verbena-rdma/verbena/internal/softlink"
@@ -516,7 +517,7 @@ func TestX_QPO_01_StoppedProcess(t *testing.T) {
 	var qpn uint32
 	_ = get(fmt.Sscan(m.do("target"), &qpn))(t)
 	qp := get(s.ctx.OpenQP(&verbs.QPOpenAttr{QPNum: qpn, XRCD: s.d, Type: verbs.QPTypeXRCRecv}))(t)
-	must(t, m.cmd.Process.Signal(syscall.SIGSTOP))
+	apart.Stop(t, m.cmd.Process)
 	defer soft.SetHandleTimeout(50 * time.Millisecond)()
 	if _, _, err := qp.Query(verbs.QPAttrState); !errors.Is(err, unix.ETIMEDOUT) {
 		t.Errorf("a stopped process: %v", err)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -417,25 +418,11 @@ func TestSharedKill(t *testing.T) {
 	receive(t, us.Ports()[0], 1)
 }
 
-// stop stops a child process and waits until none of its threads runs: until then it may still answer.
-func stop(t *testing.T, p *os.Process) {
-	t.Helper()
-	if err := p.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
-	var status syscall.WaitStatus
-	for !status.Stopped() {
-		if _, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil); err != nil && err != syscall.EINTR {
-			t.Fatal(err)
-		}
-	}
-}
-
 // TestSharedStoppedLeader checks that the error names the process that leads and is stopped.
 func TestSharedStoppedLeader(t *testing.T) {
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
-	stop(t, leader.cmd.Process)
+	apart.Stop(t, leader.cmd.Process)
 	_, err := Open(Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true})
 	if !errors.Is(err, syscall.ETIMEDOUT) || !strings.Contains(err.Error(), fmt.Sprintf("process %d,",
 		leader.cmd.Process.Pid)) {
@@ -453,7 +440,7 @@ func TestSharedStoppedLeaderBlocksNothingElse(t *testing.T) {
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
 	l := openShared(t, port, 1, lo4)
-	stop(t, leader.cmd.Process)
+	apart.Stop(t, leader.cmd.Process)
 	claimed := make(chan error, 1)
 	go func() {
 		_, err := l.ClaimService(0x1234, netip.Addr{})
@@ -483,7 +470,7 @@ func TestSharedStoppedLeaderBlocksNoOtherAddress(t *testing.T) {
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
 	l := openShared(t, port, 1, lo4, lo4b)
-	stop(t, leader.cmd.Process)
+	apart.Stop(t, leader.cmd.Process)
 	left := make(chan error, 1)
 	go func() { left <- l.SetAddrs([]netip.Addr{lo4b}) }()
 	member := func() *member {
@@ -516,7 +503,7 @@ func TestSharedStoppedLeaderBlocksNoOtherGroup(t *testing.T) {
 	port := testPort(t)
 	leader := startCommand(t, helperCommand(os.Args[0], port, a, nil))
 	l := openShared(t, port, 1, a, lo4)
-	stop(t, leader.cmd.Process)
+	apart.Stop(t, leader.cmd.Process)
 	joined := make(chan error, 1)
 	go func() { joined <- l.Join(netip.MustParseAddr("ff02::77:8")) }()
 	for m := l.members[a]; m.following.TryLock(); time.Sleep(time.Millisecond) { // until the leader is asked
