@@ -257,3 +257,15 @@ func TestZoneOfTheRoute(t *testing.T) {
 		ok(t, host.Close())
 	}
 }
+
+// Sockets at one address have a QP each.
+func TestQPsAtOneAddress(t *testing.T) {
+	host := hosted(t)
+	a := must(newDatagramQP(host, ownAddr.Addr(), 1))(t)
+	b := must(newDatagramQP(host, ownAddr.Addr(), 1))(t)
+	if a.qp.QPN() == b.qp.QPN() || a.id.LocalAddr() == b.id.LocalAddr() {
+		t.Errorf("QPs %d and %d at %v and %v", a.qp.QPN(), b.qp.QPN(), a.id.LocalAddr(), b.id.LocalAddr())
+	}
+	a.close()
+	b.close()
+}

@@ -232,3 +232,18 @@ func TestKeepaliveIsTakenBack(t *testing.T) {
 		t.Error("a closed stream has a timer")
 	}
 }
+
+// Errors name a stream by its addresses, if it has an ID.
+func TestNameOfAStream(t *testing.T) {
+	id := must(hosted(t).CreateID(nil, rdmacm.PSTCP, nil))(t)
+	ok(t, id.BindAddr(ownAddr))
+	st := NewStream(nil, Options{})
+	if got := st.name(); got != "stream" {
+		t.Errorf("without an ID: %q", got)
+	}
+	st.id = id
+	if got, want := st.name(), fmt.Sprintf("%v-%v", id.LocalAddr(), id.PeerAddr()); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	ok(t, id.Close())
+}
