@@ -123,6 +123,11 @@ func TestDeadlineOfAnEarlierWait(t *testing.T) {
 	d.set(time.Now().Add(time.Hour))
 	d.set(time.Time{})
 	over := d.wait()
+	select {
+	case <-over:
+		t.Error("the wait ends without a deadline")
+	default:
+	}
 	d.set(time.Now().Add(-time.Second))
 	select {
 	case <-over:

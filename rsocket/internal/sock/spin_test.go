@@ -100,3 +100,18 @@ func TestR_POLL_07_DatagramsAreBusyFirst(t *testing.T) {
 		t.Errorf("it was busy for %v, %d looks", took, looks)
 	}
 }
+
+// The polls end when the clock has reached the limit. Until then they go on, however many they are, once it has moved.
+func TestPollsEndAtTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for passed, want := range map[time.Duration]bool{
+			0: false, 1: true, time.Second - 1: true, time.Second: false, time.Second + 1: false,
+		} {
+			s := Spin{limit: time.Second, start: time.Now(), polls: 1 << 20}
+			time.Sleep(passed)
+			if got := s.Busy(); got != want {
+				t.Errorf("after %v: it polls %v", passed, got)
+			}
+		}
+	})
+}
