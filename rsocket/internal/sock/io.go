@@ -146,7 +146,7 @@ func (st *Stream) startWriting(p *WaitMode) error {
 	return nil
 }
 
-// Send writes all of b, or the part for which there is room if it must not wait.
+// Send writes all of b. If it must not wait it writes the part for which there is room, and returns EAGAIN too.
 func (st *Stream) Send(b []byte, p WaitMode) (n int, err error) {
 	if err := st.writing.lockMode(p.Nonblock); err != nil {
 		return 0, err
@@ -199,9 +199,6 @@ func (st *Stream) put(b parts, p *WaitMode) (n int, err error) {
 			continue
 		}
 		if err := st.pause(&st.write.waiter, p); err != nil {
-			if n > 0 && err == errWouldBlock {
-				err = nil // R-IO-08
-			}
 			return n, err
 		}
 	}

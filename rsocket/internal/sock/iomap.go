@@ -155,9 +155,6 @@ func (st *Stream) place(b parts, offset int64, p *WaitMode) (n int, err error) {
 			}
 		}
 		if err := st.pause(&st.write.waiter, p); err != nil {
-			if n > 0 && err == errWouldBlock {
-				err = nil
-			}
 			return n, err
 		}
 	}

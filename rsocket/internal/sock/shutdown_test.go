@@ -1,6 +1,7 @@
 package sock
 
 import (
+	"net"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,5 +99,61 @@ func TestEndOfTheQP(t *testing.T) {
 		check("again", true)
 		st.mu.Unlock()
 		st.Close(0)
+	}
+}
+
+// Close waits for the peer's acknowledgement as long as the program says, then in the background for 30 s. It does not
+// wait for a peer that is gone, nor once the stream has failed.
+func TestCloseLingersInTheBackground(t *testing.T) {
+	const linger = time.Second
+	for name, c := range map[string]struct {
+		before, meanwhile func(st *Stream)
+		call, all         time.Duration // of Close, and until the stream has nothing left
+	}{
+		"silence":          {func(*Stream) {}, func(*Stream) {}, linger, linger + lingerBackground},
+		"the peer is gone": {func(st *Stream) { st.m.Disconnect() }, func(*Stream) {}, 0, 0},
+		"failure": {func(*Stream) {}, func(st *Stream) {
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			st.fail(net.ErrClosed)
+		}, linger / 2, linger / 2},
+		"the peer goes later": {func(*Stream) {}, func(st *Stream) {
+			time.Sleep(linger)
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			st.m.Disconnect()
+			st.wakeAll()
+		}, linger, 3 * linger / 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			host := hosted(t)
+			id := must(host.CreateID(nil, rdmacm.PSTCP, nil))(t)
+			ok(t, id.BindAddr(ownAddr))
+			st := NewStream(&Hub{users: 2}, Options{})
+			st.id, st.state, st.qpEnded = id, streamConnected, true // there is no QP
+			st.m = rs.New(rs.Params{SQ: 16, RQ: 16, SendBuf: 4096, RecvBuf: 4096, Table: make([]byte, 4096)})
+			st.res.ch = must(id.Verbs().CreateCompChannel())(t)
+			st.res.cq = must(id.Verbs().CreateCQ(1, &verbs.CQOptions{Channel: st.res.ch}))(t)
+			connect(st)
+			for st.m.Keepalive() { // these messages are not acknowledged
+			}
+			c.before(st)
+			begin := time.Now()
+			go func() {
+				time.Sleep(linger / 2)
+				c.meanwhile(st)
+			}()
+			if !st.Close(linger) || time.Since(begin) != c.call {
+				t.Errorf("%s: Close took %v, want %v", name, time.Since(begin), c.call)
+			}
+			for st.state != streamClosed {
+				time.Sleep(linger / 2)
+				synctest.Wait()
+			}
+			if time.Since(begin) != c.all {
+				t.Errorf("%s: it took %v, want %v", name, time.Since(begin), c.all)
+			}
+			time.Sleep(2 * linger)
+		})
 	}
 }
