@@ -146,9 +146,14 @@ func TestCloseLingersInTheBackground(t *testing.T) {
 			if !st.Close(linger) || time.Since(begin) != c.call {
 				t.Errorf("%s: Close took %v, want %v", name, time.Since(begin), c.call)
 			}
-			for st.state != streamClosed {
-				time.Sleep(linger / 2)
+			left := func() bool {
 				synctest.Wait()
+				st.mu.Lock()
+				defer st.mu.Unlock()
+				return st.state != streamClosed
+			}
+			for left() {
+				time.Sleep(linger / 2)
 			}
 			if time.Since(begin) != c.all {
 				t.Errorf("%s: it took %v, want %v", name, time.Since(begin), c.all)
