@@ -1,7 +1,7 @@
 // Sockets: numbers, connections, names and options.
 #include <stdarg.h>
 #include <stdatomic.h>
-#include <sys/eventfd.h>
+#include <sys/syscall.h>
 
 #include "lib.h"
 #include "socket.h"
@@ -72,10 +72,12 @@ int rs_of_parent(int fd)
 
 int rs_missing(int fd) { return rs_of_parent(fd) ? EIO : EBADF; }
 
-// give returns a number for a socket; -1 with errno set on failure, and the socket is closed then.
+// give returns a number for a socket; -1 with errno set on failure, and the socket is closed then. It is that of a socket
+// of the kernel that has no connection, so that files of the process and other programs, which it executes, know what it
+// is. A preloaded library may have another function socket.
 static int give(void *h)
 {
-	int fd = eventfd(0, EFD_CLOEXEC);
+	int fd = syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int e = fd < 0 ? errno : fd >= FD_LIMIT ? EMFILE : 0;
 
 	pthread_mutex_lock(&mu);

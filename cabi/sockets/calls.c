@@ -1,5 +1,6 @@
 // The calls of sockets.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -94,6 +95,43 @@ static int foreign(int rs, const struct sockaddr *a, socklen_t n)
 	return a->sa_family != AF_INET6 || own(rs)->domain == AF_INET;
 }
 
+// sharer is what bind looks for: a descriptor that is bound with SO_REUSEPORT as another one wants to be.
+struct sharer {
+	int type, fd;
+	const struct sockaddr *a;
+	socklen_t n;
+};
+
+static void find_sharer(int fd, struct slot *s, void *arg)
+{
+	struct sharer *wanted = arg;
+	struct sockaddr_storage at = {0};
+	socklen_t n = sizeof at;
+	int rs = atomic_load(&s->rs) - 1;
+
+	if (rs < 0 || wanted->fd >= 0 || own(rs)->type != wanted->type || kept_option(rs, SOL_SOCKET, SO_REUSEPORT) != 1)
+		return;
+	if (!rgetsockname(rs, (struct sockaddr *)&at, &n) && n <= wanted->n && !memcmp(&at, wanted->a, n))
+		wanted->fd = fd;
+}
+
+// share makes a socket with SO_REUSEPORT a duplicate of the one of this process that has the address: each gets what is
+// not taken by the other. An rsocket cannot have the address of another one. It returns -1 if there is none.
+static int share(int fd, int rs, const struct sockaddr *a, socklen_t n)
+{
+	struct sharer other = {own(rs)->type, -1, a, n};
+	int closes = NEXT(fcntl)(fd, F_GETFD) & FD_CLOEXEC, nonblock = own(rs)->nonblock;
+
+	if (kept_option(rs, SOL_SOCKET, SO_REUSEPORT) != 1)
+		return -1;
+	each_slot(find_sharer, &other);
+	if (other.fd < 0 || dup3(other.fd, fd, closes ? O_CLOEXEC : 0) < 0)
+		return -1;
+	if (nonblock)
+		atomic_store(&own(rs_of(fd))->nonblock, 1);
+	return 0;
+}
+
 // Programs go on without an address that the host does not have, if the errno is that of the kernel.
 int bind(int fd, const struct sockaddr *a, socklen_t n)
 {
@@ -104,7 +142,8 @@ int bind(int fd, const struct sockaddr *a, socklen_t n)
 	if (rs >= 0 && foreign(rs, a, n))
 		return fail(EAFNOSUPPORT);
 	int result = CALL(bind, fd, a, n);
-
+	if (result && rs >= 0 && errno == EADDRINUSE)
+		return share(fd, rs, a, n) ? fail(EADDRINUSE) : 0;
 	return result && errno == ENODEV ? fail(EADDRNOTAVAIL) : result;
 }
 

@@ -113,6 +113,53 @@ static ssize_t done(ssize_t n, int before)
 	return n;
 }
 
+// take_datagram is take for one that may have ancillary data.
+static ssize_t take_datagram(int rs, struct msghdr *m, int flags)
+{
+	struct sockaddr_storage from = {0};
+	struct msghdr plain = {.msg_name = &from, .msg_namelen = sizeof from, .msg_iov = m->msg_iov,
+		.msg_iovlen = m->msg_iovlen};
+	ssize_t n = take_once(rs, &plain, flags);
+	int before = errno;
+
+	if (n < 0)
+		return -1;
+	m->msg_flags = plain.msg_flags;
+	m->msg_controllen = m->msg_controllen && pktinfo_wanted(rs) ?
+				    pktinfo_tell(rs, &from, m->msg_control, m->msg_controllen, &m->msg_flags) : 0;
+	errno = before;
+	if (!m->msg_name)
+		return m->msg_namelen = 0, n;
+	if (put(m->msg_name, &from, m->msg_namelen < plain.msg_namelen ? m->msg_namelen : plain.msg_namelen))
+		return -1;
+	m->msg_namelen = plain.msg_namelen;
+	return n;
+}
+
+// drop receives bytes of a stream that the program does not want (MSG_TRUNC). With MSG_PEEK it counts some of them.
+static ssize_t drop(int rs, struct msghdr *m, int flags)
+{
+	char some[16 << 10];
+	size_t all = length_of(m), got = 0;
+	ssize_t n = 1;
+
+	for (; got < all && n > 0 && !(got && flags & MSG_PEEK); got += n > 0 ? n : 0) {
+		struct iovec one = {some, all - got < sizeof some ? all - got : sizeof some};
+		struct msghdr part = {.msg_iov = &one, .msg_iovlen = 1};
+		n = take_once(rs, &part, got && !(flags & MSG_WAITALL) ? flags | MSG_DONTWAIT : flags);
+	}
+	m->msg_namelen = m->msg_flags = 0;
+	return got ? (ssize_t)got : n;
+}
+
+static ssize_t take_stream(int rs, struct msghdr *m, int flags)
+{
+	if (flags & MSG_TRUNC)
+		return drop(rs, m, flags & ~MSG_TRUNC);
+	return (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && blocks(rs, flags) ? take_all(rs, m, flags) :
+										    take_once(rs, m, flags);
+}
+
 ssize_t take(int rs, struct msghdr *m, int flags)
 {
 	struct msghdr plain = *m;
@@ -120,12 +167,16 @@ ssize_t take(int rs, struct msghdr *m, int flags)
 
 	if ((flags & MSG_OOB) && own(rs)->type == SOCK_STREAM) // there is no urgent data
 		return fail(EINVAL);
+	if (own(rs)->type == SOCK_DGRAM) {
+		ssize_t n = take_datagram(rs, m, flags);
+		used_up(rs, POLLIN);
+		return done(n, before);
+	}
 	plain.msg_control = NULL;
 	plain.msg_controllen = 0;
-	int all = (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && own(rs)->type == SOCK_STREAM && blocks(rs, flags);
 	if (own_events(rs) & POLLIN) // after shutdown
 		return 0;
-	ssize_t n = all ? take_all(rs, &plain, flags) : take_once(rs, &plain, flags);
+	ssize_t n = take_stream(rs, &plain, flags);
 	used_up(rs, POLLIN);
 	if (n > 0 && !(flags & MSG_PEEK))
 		atomic_fetch_add(&own(rs)->received, n);
@@ -179,13 +230,16 @@ ssize_t give(int rs, const struct msghdr *m, int flags)
 	struct msghdr plain = *m;
 	int hard = (flags & ~IGNORED) | MSG_DONTWAIT, before = errno;
 
-	if (m->msg_controllen)
+	if (m->msg_controllen && !readable(m->msg_control, m->msg_controllen))
+		return fail(EFAULT);
+	if (m->msg_controllen && (own(rs)->type == SOCK_STREAM || !pktinfo_only(m)))
 		return fail(ENOTSUP);
 	if (m->msg_namelen && !readable(m->msg_name, m->msg_namelen))
 		return fail(EFAULT);
 	if (own(rs)->type == SOCK_STREAM) // as in the kernel
 		plain.msg_namelen = 0;
 	plain.msg_control = NULL;
+	plain.msg_controllen = 0;
 	if (!blocks(rs, flags)) {
 		ssize_t n = rsendmsg(rs, &plain, hard);
 		if (n < 0 && errno == EIO)
@@ -262,7 +316,8 @@ ssize_t recvfrom(int fd, void *restrict buf, size_t n, int flags, struct sockadd
 {
 	struct sockaddr_storage from;
 	struct iovec one = {buf, n};
-	struct msghdr m = {.msg_name = a ? &from : NULL, .msg_namelen = a ? sizeof from : 0, .msg_iov = &one, .msg_iovlen = 1};
+	struct msghdr m = {.msg_name = a ? &from : NULL, .msg_namelen = a ? sizeof from : 0, .msg_iov = &one,
+		.msg_iovlen = 1};
 
 	int rs = io_of(fd, flags);
 	if (rs == -1)

@@ -15,7 +15,7 @@ int readable(const void *at, size_t n)
 	int before = errno, yes = end >= (uintptr_t)at && (a >= PAGE || !n); // NULL is no mask, not a wrong one
 
 	for (; yes && a < end; a = (a | (PAGE - 1)) + 1)
-		yes = syscall(SYS_rt_sigprocmask, NO_WAY, a, NULL, 8) != -1 || errno != EFAULT;
+		yes = NEXT(syscall)(SYS_rt_sigprocmask, NO_WAY, a, NULL, 8) != -1 || errno != EFAULT;
 	errno = before;
 	return yes;
 }

@@ -48,6 +48,7 @@ static const struct option {
 	{IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_WANT, ANY}, {IPPROTO_IP, IP_RECVERR, 0, YES_NO}, {IPPROTO_IP, IP_TTL, 64, ANY},
 	{IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 0, YES_NO}, {IPPROTO_IP, IP_FREEBIND, 0, FIXED},
 	{IPPROTO_IP, IP_TRANSPARENT, 0, FIXED},
+	{IPPROTO_IP, IP_PKTINFO, 0, YES_NO}, {IPPROTO_IPV6, IPV6_RECVPKTINFO, 0, YES_NO},
 	{IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_WANT, ANY}, {IPPROTO_IPV6, IPV6_RECVERR, 0, YES_NO},
 	{IPPROTO_IPV6, IPV6_TCLASS, 0, ANY}, {IPPROTO_IPV6, IPV6_UNICAST_HOPS, 64, ANY},
 };
@@ -73,6 +74,13 @@ static int index_of(int level, int name)
 		if (kept[i].level == level && kept[i].name == name)
 			return i;
 	return -1;
+}
+
+int kept_option(int rs, int level, int name)
+{
+	int i = index_of(level, name);
+
+	return i < 0 ? -1 : atomic_load(&own(rs)->kept[i]);
 }
 
 // set_kept keeps an option. One of IP may have one byte.

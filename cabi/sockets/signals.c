@@ -45,7 +45,10 @@ static int engine_at(const void *code)
 
 // of_engine reports whether a handler is the engine's own, whose signals interrupt nothing. A forked child has loaded
 // its engine from a descriptor.
-static int of_engine(const struct sigaction *a) { return (a->sa_flags & SA_SIGINFO) && engine_at((void *)a->sa_sigaction); }
+static int of_engine(const struct sigaction *a)
+{
+	return (a->sa_flags & SA_SIGINFO) && engine_at((void *)a->sa_sigaction);
+}
 
 // leave_engine ends the wait of a thread in a child that a handler has forked.
 static void leave_engine(const ucontext_t *interrupted)
@@ -88,8 +91,8 @@ static void *code_of(const ucontext_t *u)
 #endif
 }
 
-// The engine's runtime has a handler of SIGPIPE, with which a write of the program to a pipe without a reader does not end
-// the process. broken_pipe takes its place while the program has no handler: only writes of the engine end nothing.
+// The engine's runtime has a handler of SIGPIPE, with which a write of the program to a pipe without a reader does not
+// end the process. broken_pipe takes its place while the program has no handler: only writes of the engine end nothing.
 static void broken_pipe(int sig, siginfo_t *info, void *context)
 {
 	struct sigaction none = {.sa_handler = SIG_DFL};

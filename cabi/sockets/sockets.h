@@ -121,6 +121,15 @@ RS_HIDDEN int end_stream(int rs, int how);
 // that one: it cannot know that the peer reads no more.
 RS_HIDDEN int after_end(int rs);
 
+// kept_option returns the value of an option that is only kept; -1 for another one.
+RS_HIDDEN int kept_option(int rs, int level, int name);
+
+// pktinfo_wanted reports whether a program wants to know to which address datagrams were sent. pktinfo_tell writes it as
+// ancillary data and returns its length. pktinfo_only reports whether a message has no other ancillary data.
+RS_HIDDEN int pktinfo_wanted(int rs);
+RS_HIDDEN socklen_t pktinfo_tell(int rs, const struct sockaddr_storage *from, void *control, socklen_t room, int *flags);
+RS_HIDDEN int pktinfo_only(const struct msghdr *);
+
 // pipe_signal sends SIGPIPE to the thread.
 RS_HIDDEN void pipe_signal(void);
 

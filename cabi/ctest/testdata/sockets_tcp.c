@@ -13,6 +13,8 @@
 #include <sys/select.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 
@@ -325,6 +327,142 @@ static void refuses(const int p[2])
 	CHECK(recv(p[0], &(char){0}, 1, MSG_OOB) == -1 && errno == EINVAL && !close(s));
 }
 
+// Programs that answer from the address that was asked want to know it. They give it to the answer.
+static void destinations(int bound)
+{
+	char control[100], got[4] = "";
+	struct iovec one = {got, 3};
+	struct sockaddr_in at = {.sin_family = AF_INET}, source;
+	struct msghdr m = {.msg_name = &source, .msg_iov = &one, .msg_iovlen = 1};
+	socklen_t n = sizeof at;
+	int any = socket(AF_INET, SOCK_DGRAM, 0), from = socket(AF_INET, SOCK_DGRAM, 0), yes = 1, ends[] = {bound, any};
+
+	CHECK(!bind(any, (struct sockaddr *)&at, n) && !setsockopt(any, IPPROTO_IP, IP_PKTINFO, &yes, sizeof yes));
+	CHECK(!setsockopt(bound, IPPROTO_IP, IP_PKTINFO, &yes, sizeof yes));
+	for (int i = 0; i < 2; i++) {
+		CHECK(!getsockname(ends[i], (struct sockaddr *)&at, &n));
+		at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		CHECK(sendto(from, "ask", 3, 0, (struct sockaddr *)&at, n) == 3);
+		m.msg_control = control;
+		m.msg_controllen = sizeof control;
+		m.msg_namelen = sizeof source;
+		CHECK(recvmsg(ends[i], &m, 0) == 3 && !strcmp(got, "ask") && !m.msg_flags && m.msg_controllen > 0);
+		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+		struct in_pktinfo *info = (struct in_pktinfo *)CMSG_DATA(c);
+		CHECK(c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO && !CMSG_NXTHDR(&m, c));
+		CHECK(info->ipi_ifindex == (int)if_nametoindex("lo") && info->ipi_addr.s_addr == htonl(INADDR_LOOPBACK));
+		memcpy(got, "yes", 3);
+		CHECK(sendmsg(ends[i], &m, 0) == 3 && recv(from, got, 3, 0) == 3 && !strcmp(got, "yes"));
+	}
+	CHECK(sendto(from, "ask", 3, 0, (struct sockaddr *)&at, n) == 3);
+	m.msg_controllen = 4;
+	CHECK(recvmsg(any, &m, 0) == 3 && m.msg_flags == MSG_CTRUNC && !close(any) && !close(from));
+}
+
+// libuv makes these calls itself.
+static void own_calls(const int p[2], int l)
+{
+	struct iovec one = {"abc", 3};
+	struct mmsghdr list = {.msg_hdr = {.msg_iov = &one, .msg_iovlen = 1}};
+	char got[4] = "";
+	int c[2] = {socket(AF_INET, SOCK_STREAM, 0)}, d;
+
+	CHECK(syscall(SYS_sendmmsg, p[0], &list, 1, 0) == 1 && list.msg_len == 3);
+	one.iov_base = got;
+	CHECK(syscall(SYS_recvmmsg, p[1], &list, 1, MSG_WAITALL, NULL) == 1 && !strcmp(got, "abc"));
+	CHECK(syscall(SYS_write, p[0], "xyz", 3) == 3 && syscall(SYS_read, p[1], got, 3) == 3 && !strcmp(got, "xyz"));
+	CHECK(!connect(c[0], (struct sockaddr *)&here, sizeof here));
+	CHECK((c[1] = syscall(SYS_accept4, l, NULL, NULL, SOCK_NONBLOCK)) >= 0 && fcntl(c[1], F_GETFL) & O_NONBLOCK);
+	CHECK((d = dup(0)) >= 0 && syscall(SYS_dup3, c[0], d, O_CLOEXEC) == d && write(d, "x", 1) == 1);
+	CHECK(events(c[1], POLLIN) == POLLIN && read(c[1], got, 3) == 1);
+	CHECK(!syscall(SYS_close, c[0]) && !syscall(SYS_close, d));
+	CHECK(events(c[1], POLLIN) == POLLIN && !read(c[1], got, 1) && !syscall(SYS_close, c[1]));
+}
+
+// A socket is one for the file system too, and for programs that are executed: without its connection they do not wait
+// for data.
+static void files(int fd)
+{
+	char path[64], target[64] = "";
+	struct statx st = {0};
+
+	snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+	CHECK(readlink(path, target, sizeof target - 1) > 0 && !strncmp(target, "socket:[", 8));
+	CHECK(!statx(fd, "", AT_EMPTY_PATH, STATX_TYPE, &st) && S_ISSOCK(st.stx_mode));
+	CHECK(open(path, O_RDWR) == -1 && errno == ENXIO);
+}
+
+// now_refused reports whether no socket listens at an address.
+static int now_refused(const struct sockaddr_in *at)
+{
+	int c = socket(AF_INET, SOCK_STREAM, 0);
+	int refused = connect(c, (const struct sockaddr *)at, sizeof *at) && errno == ECONNREFUSED;
+
+	CHECK(!close(c));
+	return refused;
+}
+
+// Streams of the C library read and write a socket, and close it.
+static void streams(int l)
+{
+	char text[16];
+	int p[2];
+
+	connected(l, p);
+	FILE *in = fdopen(p[1], "r"), *out = fdopen(dup(p[1]), "w"), *other = fdopen(p[0], "r");
+	CHECK(in && out && other && fileno(in) == p[1] && dprintf(p[0], "%s %d\n\n", "line", 1) == 8);
+	CHECK(fgets(text, sizeof text, in) && !strcmp(text, "line 1\n") && fgetc(in) == '\n');
+	CHECK(fprintf(out, "answer\n") == 7 && !fflush(out) && fgets(text, sizeof text, other) && !strcmp(text, "answer\n"));
+	CHECK(fputs("last", out) >= 0 && !fclose(out) && !fclose(in) && fgets(text, sizeof text, other));
+	CHECK(!strcmp(text, "last") && fgetc(other) == EOF && feof(other) && !ferror(other) && !fclose(other));
+}
+
+// Sockets with SO_REUSEPORT share an address: each connection comes to one of them.
+static void shared_port(int type)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof at;
+	int s[3], c[4], yes = 1, got = 0;
+
+	for (int i = 0; i < 3; i++) {
+		s[i] = socket(AF_INET, type | SOCK_NONBLOCK, 0);
+		CHECK(i == 2 || !setsockopt(s[i], SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes));
+		int bad = bind(s[i], (struct sockaddr *)&at, n);
+		CHECK(i < 2 ? !bad : bad && errno == EADDRINUSE);
+		CHECK(type == SOCK_DGRAM || i == 2 || !listen(s[i], 4));
+		CHECK(i || !getsockname(s[0], (struct sockaddr *)&at, &n));
+	}
+	for (int i = 0; i < 4; i++) {
+		c[i] = socket(AF_INET, type, 0);
+		CHECK(!connect(c[i], (struct sockaddr *)&at, n) && send(c[i], "x", 1, 0) == 1);
+	}
+	for (int tries = 0; got < 4 && tries < LIMIT_MS; tries++) {
+		for (int i = 0; i < 2; i++) {
+			int fd = type == SOCK_DGRAM ? -1 : accept(s[i], NULL, NULL);
+			got += type == SOCK_DGRAM ? recv(s[i], &(char){0}, 1, 0) == 1 : fd >= 0 && !close(fd);
+		}
+		usleep(1000);
+	}
+	CHECK(got == 4 && !close(s[0]) && (type == SOCK_DGRAM || !now_refused(&at)));
+	for (int i = 0; i < 4; i++)
+		CHECK(!close(c[i]));
+	CHECK(!close(s[1]) && (type == SOCK_DGRAM || now_refused(&at)) && !close(s[2]));
+}
+
+// Programs drop what they do not want to read.
+static void drops(const int p[2])
+{
+	char text[4] = "", all[40000] = "";
+	char *volatile none = NULL;
+
+	CHECK(write(p[0], all, sizeof all) == sizeof all && write(p[0], "abc", 3) == 3);
+	CHECK(recv(p[1], none, 30000, MSG_TRUNC | MSG_WAITALL) == 30000 && recv(p[1], none, 1, MSG_PEEK | MSG_TRUNC) == 1);
+	for (ssize_t left = 10000, n; left; left -= n)
+		CHECK((n = recv(p[1], none, left, MSG_TRUNC)) > 0);
+	CHECK(recv(p[1], text, 3, MSG_WAITALL) == 3 && !strcmp(text, "abc"));
+	CHECK(recv(p[1], none, 10, MSG_TRUNC | MSG_DONTWAIT) == -1 && errno == EAGAIN);
+}
+
 // A datagram fills the buffers of a message one after the other. What does not fit is told.
 static void datagrams(void)
 {
@@ -346,6 +484,8 @@ static void datagrams(void)
 	CHECK(sendmsg(b, &(struct msghdr){.msg_iov = parts, .msg_iovlen = 3}, 0) == -1 && errno == EFAULT);
 	CHECK(send(b, "gone", 4, 0) == 4 && recvmsg(a, &m, 0) == -1 && errno == EFAULT);
 	CHECK(!send(b, "", 0, 0) && !recv(a, body, 2, 0) && option(a, SO_PROTOCOL) == IPPROTO_UDP);
+	destinations(a);
+	shared_port(SOCK_DGRAM);
 	CHECK(!close(a) && !close(b));
 }
 
@@ -383,6 +523,11 @@ int main(int count, char **words)
 	not_files(p[0]);
 	bad_memory(p[0], p[1]);
 	refuses(p);
+	own_calls(p, l);
+	files(p[0]);
+	streams(l);
+	shared_port(SOCK_STREAM);
+	drops(p);
 	refused();
 	tries_again();
 	connects_twice();
