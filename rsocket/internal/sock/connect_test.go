@@ -195,3 +195,44 @@ func TestAwaitConnection(t *testing.T) {
 		})
 	}
 }
+
+// A call goes on waiting for the connection when something else wakes it.
+func TestCallsWaitForTheConnection(t *testing.T) {
+	for name, call := range ioCalls {
+		synctest.Test(t, func(t *testing.T) {
+			st := NewStream(nil, Options{})
+			st.state = streamConnecting
+			ended := make(chan error, 1)
+			go func() {
+				_, err := call(st, WaitMode{})
+				ended <- err
+			}()
+			for range 2 {
+				synctest.Wait()
+				st.mu.Lock()
+				st.wakeAll()
+				st.mu.Unlock()
+			}
+			synctest.Wait()
+			if len(ended) != 0 {
+				t.Fatalf("%s has ended before: %v", name, <-ended)
+			}
+			st.mu.Lock()
+			st.fail(syscall.EPROTO)
+			st.mu.Unlock()
+			if err := <-ended; !errors.Is(err, syscall.EPROTO) {
+				t.Errorf("%s: %v", name, err)
+			}
+		})
+	}
+}
+
+// The route is looked for with a time-out of its own, however long the address took.
+func TestTriesOfTheRouteBeginAnew(t *testing.T) {
+	connecting(t, func(st *Stream) {
+		st.tries = 3
+		if st.onEvent(&cmEvent{Type: rdmacm.EventAddrResolved}); st.resolveTimeout() != time.Second {
+			t.Errorf("the time-out is %v", st.resolveTimeout())
+		}
+	})
+}

@@ -120,6 +120,9 @@ func TestDatagramThatCannotBePosted(t *testing.T) {
 		t.Errorf("sent %v, %v, %d free slots", sent, err, len(q.free))
 	}
 	d.mu.Unlock()
+	if n, err := d.SendTo([]byte("x"), dst.to, WaitMode{}); n != 0 || err == nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
 	d.Close()
 }
 

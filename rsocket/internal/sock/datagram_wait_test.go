@@ -213,3 +213,21 @@ func TestDrainWithoutCompletions(t *testing.T) {
 		d.Close()
 	})
 }
+
+// Close ends a receive that waits.
+func TestCloseEndsAReceive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, _, _ := withSlot(t)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			n, from, err := d.RecvFrom(make([]byte, 1), 0, WaitMode{})
+			if n != 0 || from.IsValid() || !errors.Is(err, net.ErrClosed) {
+				t.Errorf("%d bytes from %v, %v", n, from, err)
+			}
+		}()
+		synctest.Wait()
+		d.Close()
+		<-ended
+	})
+}

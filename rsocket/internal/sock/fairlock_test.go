@@ -185,3 +185,55 @@ func TestFairLockOfBothModes(t *testing.T) {
 		}
 	})
 }
+
+// A waiter that gets the lock leaves the request of another one for a handover, and takes its own back. The handover is
+// for the one that has asked.
+func TestRequestForAHandover(t *testing.T) {
+	won := map[int]bool{}
+	for c := range 4 {
+		lost, handover := c%2, c/2 == 1 // attempts of one of the two waiters, so that the other one is next
+		synctest.Test(t, func(t *testing.T) {
+			var l fairLock
+			l.init()
+			l.lock()
+			winner := make(chan int, 2)
+			token := func() {
+				l.free <- struct{}{}
+				synctest.Wait()
+			}
+			for i := range 2 { // the first one asks for a handover
+				go func() {
+					l.lock()
+					winner <- i
+				}()
+				synctest.Wait()
+				for range 3 * maxLosses {
+					token()
+				}
+			}
+			for range lost {
+				token()
+			}
+			if handover {
+				l.unlock()
+			} else {
+				l.taken.Store(false) // unlock did not see yet that one of them starves
+				token()
+			}
+			first := <-winner
+			if handover && first != 0 {
+				t.Error("the waiter has the lock that has not asked for it")
+			}
+			if l.starving.Load() != (first == 1) {
+				t.Errorf("waiter %d has the lock; the other one asks for it: %v", first, l.starving.Load())
+			}
+			won[first] = true
+			l.unlock()
+			<-winner
+			l.unlock()
+		})
+	}
+	if len(won) != 2 {
+		t.Errorf("of the waiters %v have had the lock first, want each of them", won)
+	}
+}

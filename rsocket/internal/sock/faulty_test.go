@@ -240,3 +240,23 @@ func TestIOMapThatIsNotRegistered(t *testing.T) {
 	}
 	h.end(t)
 }
+
+// A writer to IO maps posts the maps of its own side first.
+func TestIOWritePostsIOMaps(t *testing.T) {
+	h := onFaulty(t)
+	st := NewStream(JoinHub(h.host), Options{}.WithDefaults())
+	st.id = h.id
+	st.mu.Lock()
+	ok(t, st.setUp())
+	ok(t, st.res.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)) // a QP in RESET takes no requests
+	st.state = streamConnected
+	st.m.Connect(rs.ConnData{Flags: rs.HostFlags(), Credits: 16, IOMaps: 1, Table: rs.SGE{Length: rs.TableEntries}})
+	st.m.SetMap(0, rs.IOMap{})
+	n, err := st.place(partsOfOne([]byte("x")), 0, &WaitMode{Nonblock: true})
+	if n != 0 || err != nil || len(h.posted) != 1 || st.m.MapsPending() {
+		t.Errorf("%d bytes, %v; posted %q", n, err, h.posted)
+	}
+	st.mu.Unlock()
+	st.Close(0)
+	h.end(t)
+}

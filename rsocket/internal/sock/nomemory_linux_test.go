@@ -131,5 +131,10 @@ func TestBuffersOfWhichOneIsNotMapped(t *testing.T) {
 	}
 	d.mu.Unlock()
 	d.Close()
+	st, free := withMaps(t, 0, 16)
+	if n, err := st.IOWrite(none[:8], 0, WaitMode{}); n != 0 || !errors.Is(err, syscall.EFAULT) {
+		t.Errorf("to an IO map: %d bytes, %v", n, err)
+	}
+	free()
 	ok(t, unix.Munmap(none))
 }

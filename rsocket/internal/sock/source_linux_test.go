@@ -1,11 +1,15 @@
 package sock
 
 import (
+	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/verbena-rdma/verbena/internal/apart"
 	"github.com/verbena-rdma/verbena/internal/rs"
@@ -111,4 +115,35 @@ func TestSourcesThatDoNotExist(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A link-local peer without a zone has that of the socket's address. Others stay as they are.
+func TestZoneOfTheSocket(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	f := os.NewFile(uintptr(fd), "socket")
+	defer f.Close()
+	lo := must(net.InterfaceByName("lo"))(t)
+	// The group of all nodes: a socket can be bound to it though no interface has an address.
+	ok(t, unix.Bind(fd, &unix.SockaddrInet6{ZoneId: uint32(lo.Index), Addr: netip.MustParseAddr("ff02::1").As16()}))
+	c := must(net.FilePacketConn(f))(t)
+	defer c.Close()
+	for bound, zone := range map[bool]string{true: "%lo", false: ""} {
+		d := &Datagram{}
+		if bound {
+			d.udp = c.(*net.UDPConn)
+		}
+		d.mu.Lock()
+		for peer, want := range map[string]string{
+			"[fe80::9]:7": "[fe80::9" + zone + "]:7", "[fe80::9%eth9]:7": "[fe80::9%eth9]:7", "[fd00::9]:7": "[fd00::9]:7",
+			"192.0.2.1:7": "192.0.2.1:7",
+		} {
+			if got := d.zoned(netip.MustParseAddrPort(peer)); got.String() != want {
+				t.Errorf("bound %v: %s is %v, want %s", bound, peer, got, want)
+			}
+		}
+		d.mu.Unlock()
+	}
 }

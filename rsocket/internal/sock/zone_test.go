@@ -64,3 +64,13 @@ func TestLocalAddressBeforeTheSocketIsOpen(t *testing.T) {
 		}
 	}
 }
+
+// Addresses without a number for a zone, which each message has, are compared without an allocation.
+func TestZonesAllocateNothing(t *testing.T) {
+	for _, text := range []string{"192.0.2.1:7", "[fe80::1]:7", "[fe80::1%eth0]:7"} {
+		a := netip.MustParseAddrPort(text)
+		if n := testing.AllocsPerRun(100, func() { a = named(a) }); n != 0 || a.String() != text {
+			t.Errorf("%s has become %v, with %v allocations", text, a, n)
+		}
+	}
+}
