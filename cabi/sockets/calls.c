@@ -97,7 +97,7 @@ static int foreign(int rs, const struct sockaddr *a, socklen_t n)
 
 // sharer is what bind looks for: a descriptor that is bound with SO_REUSEPORT as another one wants to be.
 struct sharer {
-	int type, fd;
+	int type, rs, fd; // rs: of the other one
 	const struct sockaddr *a;
 	socklen_t n;
 };
@@ -109,7 +109,7 @@ static void find_sharer(int fd, struct slot *s, void *arg)
 	socklen_t n = sizeof at;
 	int rs = atomic_load(&s->rs) - 1;
 
-	if (rs < 0 || wanted->fd >= 0 || own(rs)->type != wanted->type || kept_option(rs, SOL_SOCKET, SO_REUSEPORT) != 1)
+	if (rs < 0 || rs == wanted->rs || wanted->fd >= 0 || own(rs)->type != wanted->type || kept_option(rs, SOL_SOCKET, SO_REUSEPORT) != 1)
 		return;
 	if (!rgetsockname(rs, (struct sockaddr *)&at, &n) && n <= wanted->n && !memcmp(&at, wanted->a, n))
 		wanted->fd = fd;
@@ -119,7 +119,7 @@ static void find_sharer(int fd, struct slot *s, void *arg)
 // not taken by the other. An rsocket cannot have the address of another one. It returns -1 if there is none.
 static int share(int fd, int rs, const struct sockaddr *a, socklen_t n)
 {
-	struct sharer other = {own(rs)->type, -1, a, n};
+	struct sharer other = {own(rs)->type, rs, -1, a, n};
 	int closes = NEXT(fcntl)(fd, F_GETFD) & FD_CLOEXEC, nonblock = own(rs)->nonblock;
 
 	if (kept_option(rs, SOL_SOCKET, SO_REUSEPORT) != 1)
@@ -130,6 +130,17 @@ static int share(int fd, int rs, const struct sockaddr *a, socklen_t n)
 	if (nonblock)
 		atomic_store(&own(rs_of(fd))->nonblock, 1);
 	return 0;
+}
+
+// share_own is share of a socket that is bound. Its place is taken if another one listens.
+static int share_own(int fd, int rs)
+{
+	struct sockaddr_storage at = {0};
+	socklen_t n = sizeof at;
+	int e = errno, result = rgetsockname(rs, (struct sockaddr *)&at, &n) ? -1 : share(fd, rs, (struct sockaddr *)&at, n);
+
+	errno = result ? e : errno;
+	return result;
 }
 
 // Programs go on without an address that the host does not have, if the errno is that of the kernel.
@@ -154,6 +165,8 @@ int listen(int fd, int backlog)
 	if (rs >= 0 && own(rs)->progress == ENDED) // the rsocket cannot begin again
 		return fail(EINVAL);
 	int result = CALL(listen, fd, backlog);
+	if (result && rs >= 0 && errno == EADDRINUSE && !share_own(fd, rs))
+		return 0;
 	if (!result && rs < 0)
 		link_listens(fd);
 	else if (!result && atomic_exchange(&own(rs)->progress, LISTENING) != LISTENING)

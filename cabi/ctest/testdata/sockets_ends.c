@@ -302,7 +302,9 @@ int main(void)
 	peer_closes(l);
 	last_words(l);
 	connected(l, p);
-	bad_memory(l, p[0], p[1]);
+	const char *preload = getenv("LD_PRELOAD");
+	if (!preload || !strstr(preload, "libasan")) // the functions of the sanitizer read that memory first
+		bad_memory(l, p[0], p[1]);
 	l = listener();
 	options(l);
 	CHECK(shutdown(s, SHUT_RDWR) == -1 && errno == ENOTCONN && !close(s));

@@ -449,6 +449,32 @@ static void shared_port(int type)
 	CHECK(!close(s[1]) && (type == SOCK_DGRAM || now_refused(&at)) && !close(s[2]));
 }
 
+// Programs may bind all of them before one listens, and have SO_REUSEADDR too.
+static void shared_before(void)
+{
+	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t n = sizeof at;
+	int s[2], c[2], yes = 1, got = 0;
+
+	for (int i = 0; i < 2; i++) {
+		s[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		CHECK(!setsockopt(s[i], SOL_SOCKET, SO_REUSEPORT, &yes, sizeof yes));
+		CHECK(!setsockopt(s[i], SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) && !bind(s[i], (struct sockaddr *)&at, n));
+		CHECK(!getsockname(s[i], (struct sockaddr *)&at, &n));
+	}
+	CHECK(!listen(s[0], 4) && !listen(s[1], 4));
+	for (int i = 0; i < 2; i++)
+		CHECK((c[i] = socket(AF_INET, SOCK_STREAM, 0)) >= 0 && !connect(c[i], (struct sockaddr *)&at, n));
+	for (int tries = 0; got < 2 && tries < LIMIT_MS; tries++) {
+		for (int i = 0; i < 2; i++) {
+			int fd = accept(s[i], NULL, NULL);
+			got += fd >= 0 && !close(fd);
+		}
+		usleep(1000);
+	}
+	CHECK(got == 2 && !close(s[0]) && !close(s[1]) && now_refused(&at) && !close(c[0]) && !close(c[1]));
+}
+
 // Programs drop what they do not want to read.
 static void drops(const int p[2])
 {
@@ -527,6 +553,7 @@ int main(int count, char **words)
 	files(p[0]);
 	streams(l);
 	shared_port(SOCK_STREAM);
+	shared_before();
 	drops(p);
 	refused();
 	tries_again();
