@@ -101,7 +101,7 @@ func (id *ID) readAddrs(msg cmmsg.Msg) (private []byte) {
 	_, port, _ := id.cmid.Service().Port()
 	h := cmmsg.IPHeader(private[:cmmsg.IPHeaderLen])
 	p := &id.cmPath
-	if h.Version() == 0 && h.Dst().IsValid() {
+	if h.Dst().IsValid() { // the machine has checked the rest of the header
 		id.local, id.remote = netip.AddrPortFrom(h.Dst(), port), netip.AddrPortFrom(h.Src(), h.SrcPort())
 		private = private[cmmsg.IPHeaderLen:]
 	} else { // a request between GIDs (AF_IB) has no port but that of the service

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -207,13 +206,8 @@ func familyOf(a netip.Addr) Family {
 	return AFInet6
 }
 
+// lookupService finds the port of a service, or of its number; 0 for an empty one.
 func lookupService(ctx context.Context, service string, ps PortSpace) (uint16, error) {
-	if service == "" {
-		return 0, nil
-	}
-	if n, err := strconv.ParseUint(service, 10, 16); err == nil {
-		return uint16(n), nil
-	}
 	network := "tcp"
 	if ps == PSUDP {
 		network = "udp"

@@ -16,8 +16,8 @@ func TestRequestsShareWhatTheyHear(t *testing.T) {
 	other, leaveOther := a.join(t.Context(), askedEnds{here, netip.MustParseAddr("fe80::2%eth1")})
 	leaveFirst()
 	a.tell(ends, syscall.ECONNREFUSED)
-	if err := heard(first); err != nil {
-		t.Errorf("the request that has ended: %v", err)
+	if err := heard(first); err != nil || first.Err() == nil {
+		t.Errorf("the request that has ended: %v, its context is %v", err, first.Err())
 	}
 	if err := heard(second); err != syscall.ECONNREFUSED || second.Err() == nil {
 		t.Errorf("the second request: %v, %v", err, second.Err())

@@ -137,6 +137,7 @@ func (ch *EventChannel) Events(ctx context.Context) iter.Seq[*Event] {
 				case <-ch.ready:
 				case <-ch.done:
 				case <-ctx.Done():
+					return
 				}
 				continue
 			}

@@ -2,7 +2,9 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,5 +107,84 @@ func TestFullListenerBeginsNoHandshake(t *testing.T) {
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A channel that is closed takes no events, and has no descriptor.
+func TestPushToAClosedChannel(t *testing.T) {
+	ch := newChannel(nil)
+	for _, open := range []bool{true, false} {
+		if pushed := ch.push(&Event{Type: EventUser}); pushed != open {
+			t.Errorf("open %v: pushed %v", open, pushed)
+		}
+		if !open {
+			break
+		}
+		if err := ch.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(ch.queue); n != 1 {
+		t.Errorf("%d events, want the one from before Close", n)
+	}
+	if fd, err := ch.FD(); fd != -1 || !errors.Is(err, ErrClosed) {
+		t.Errorf("descriptor %d, %v", fd, err)
+	}
+}
+
+// An iteration waits for the next event also on a channel whose other calls do not wait, and ends with its context.
+func TestEventsOfANonblockingChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ch := newChannel(nil)
+		ch.SetNonblock(true)
+		id := &ID{reporting: reporting{ch: ch}}
+		ctx, cancel := context.WithCancel(t.Context())
+		var got []EventType
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for ev := range ch.Events(ctx) {
+				got = append(got, ev.Type)
+			}
+		}()
+		want := []EventType{EventUser, EventAddrChange}
+		for _, event := range want {
+			synctest.Wait()
+			ch.push(&Event{Type: event, owner: id})
+		}
+		synctest.Wait()
+		if !slices.Equal(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+		cancel()
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Error("the iteration goes on after the end of its context")
+		}
+	})
+}
+
+// The Close of the ID that has got an event from another one waits for the acknowledgement, and that of the other one
+// does not.
+func TestHandedOverEvent(t *testing.T) {
+	for _, acked := range []bool{false, true} {
+		from, to := new(ID), new(ID)
+		ev := &Event{Type: EventConnectRequest, owner: from}
+		from.acks.take()
+		if acked {
+			if err := ev.Ack(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ev.handOver(to)
+		if from.acks.pending() || to.acks.pending() == acked || ev.owner != to {
+			t.Errorf("acknowledged %v: the first ID waits %v, the second %v", acked, from.acks.pending(), to.acks.pending())
+		}
+		if !acked {
+			if err := ev.Ack(); err != nil || to.acks.open != 0 {
+				t.Errorf("%v, %d events are open", err, to.acks.open)
+			}
+		}
 	}
 }

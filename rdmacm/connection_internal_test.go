@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // The table of connection states as a drawing: a line for each state, "input>next" for each input that it takes.
@@ -92,5 +94,43 @@ func TestConnectionReportsListedInputsOnly(t *testing.T) {
 	}
 	if err := ch.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A wait for a completion ends with the connection, and leaves nothing when it ends otherwise. Without a connection it
+// does not begin.
+func TestWaitsWhileConnected(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  func(id *ID)
+		over bool
+	}{
+		"connected":    {func(*ID) {}, false},
+		"disconnected": {func(id *ID) { id.conn = connDisconnected }, true},
+		"flushed":      {func(id *ID) { id.flushed = true }, true},
+		"failed":       {func(id *ID) { id.failed = verbs.EventQPFatal }, true},
+		"removed":      {func(id *ID) { id.state = stRemoved }, true},
+		"closed":       {func(id *ID) { id.state = stDestroying }, true},
+	} {
+		id := &ID{state: stConnect}
+		id.conn = connEstablished
+		c.set(id)
+		here, forget, over := id.whileConnected(t.Context())
+		if over != c.over || (here.Err() != nil) != c.over || (len(id.waiting) == 0) != c.over {
+			t.Errorf("%s: over %v, %v, %d waits", name, over, here.Err(), len(id.waiting))
+		}
+		if forget(); here.Err() == nil || len(id.waiting) != 0 {
+			t.Errorf("%s: %v, %d waits when it is forgotten", name, here.Err(), len(id.waiting))
+		}
+		if over {
+			continue
+		}
+		here, forget, _ = id.whileConnected(t.Context())
+		id.mu.Lock()
+		id.endWaits()
+		id.mu.Unlock()
+		if here.Err() == nil {
+			t.Error("the wait goes on after the end of the connection")
+		}
+		forget()
 	}
 }

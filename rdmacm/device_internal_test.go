@@ -232,3 +232,80 @@ func TestPartitionsOfAPort(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// tabled is a device whose ports have a P_Key table of its own.
+//
+//conformance:fake
+type tabled struct {
+	verbs.DriverDevice
+	keys []uint16
+}
+
+func (d tabled) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
+	c, err := d.DriverDevice.Open(up)
+	return tabledContext{c, d.keys}, err
+}
+
+//conformance:fake
+type tabledContext struct {
+	verbs.DriverContext
+	keys []uint16
+}
+
+func (c tabledContext) QueryPort(port uint8) (verbs.PortAttr, error) {
+	attr, err := c.DriverContext.QueryPort(port)
+	attr.PKeyTblLen = uint16(len(c.keys))
+	return attr, err
+}
+
+func (c tabledContext) PKeyTable(uint8) ([]uint16, error) { return c.keys, nil }
+
+// onTable is a device with a P_Key table.
+func onTable(t *testing.T, keys ...uint16) *device {
+	t.Helper()
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, err := driver.NewDevice(tabled{driver.Of[verbs.DriverDevice](dev), keys}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ctx.Close() })
+	return &device{ctx: ctx}
+}
+
+// A port without table, and one that cannot be asked, is in the default partition only. Datagrams have no entry there.
+func TestPortWithoutPartitions(t *testing.T) {
+	for port, d := range map[uint8]*device{1: onTable(t), 77: onTable(t, 0x8003)} {
+		for key, want := range map[uint16]bool{0: true, 0xffff: true, 0x7fff: false, 0x8003: false} {
+			if index, found, ok := d.partition(port, key); index != 0 || found != 0xffff || ok != want {
+				t.Errorf("port %d, %#x: entry %d, %#x, %v, want %v", port, key, index, found, ok, want)
+			}
+		}
+		if key := d.pkeyOf(port, 0); key != 0 {
+			t.Errorf("port %d: a datagram has the P_Key %#x", port, key)
+		}
+	}
+}
+
+// The first of several entries counts, for the other membership and for the key 0.
+func TestFirstEntryOfAPartition(t *testing.T) {
+	d := onTable(t, 0x8003, 0x8003, 0x8004)
+	for _, key := range []uint16{0x8003, 0x0003, 0} {
+		if index, found, ok := d.partition(1, key); index != 0 || found != 0x8003 || !ok {
+			t.Errorf("%#x: entry %d, %#x, %v", key, index, found, ok)
+		}
+	}
+}
+
+// A device whose port cannot be asked for its MTU may have the largest one.
+func TestPathMTUOfAClosedDevice(t *testing.T) {
+	h, d := startedHost(t)
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if m := d.mtuCode(fuzzHere); m != uint8(verbs.MTU4096) {
+		t.Errorf("path MTU code %d, want %d", m, verbs.MTU4096)
+	}
+}

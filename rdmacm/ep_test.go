@@ -360,3 +360,33 @@ func TestECE(t *testing.T) {
 		l.close()
 	})
 }
+
+// An endpoint leaves its groups when it is closed: its QP could not be destroyed otherwise.
+func TestCloseOfAnEndpointInAGroup(t *testing.T) {
+	in(t, func(w *world) {
+		hints := &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSUDP}
+		id := must(w.a.CreateEP(bg, must(rdmacm.GetAddrInfo(bg, addrA.String(), "7471", hints))(w), nil, nil))(w)
+		w.ok(id.CreateQP(nil, udInit()))
+		w.ok(id.JoinMulticast(bg, at(group4, 0), nil))
+		w.ok(id.Close())
+	})
+}
+
+// The request of a client is refused if the QP of an endpoint cannot be made for it.
+func TestRequestOfAnEndpointWithoutRoomForTheQP(t *testing.T) {
+	in(t, func(w *world) {
+		res := must(rdmacm.GetAddrInfo(bg, addrB.String(), "7471", &rdmacm.AddrInfo{Flags: rdmacm.RAIPassive}))(w)
+		l := must(w.b.CreateEP(bg, res, nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1 << 22, MaxRecvWR: 1}}))(w)
+		w.ok(l.Listen(0))
+		c := w.resolved(rdmacm.PSTCP, at(addrB, port))
+		w.ok(c.Connect(bg, &rdmacm.ConnParam{QPNum: 5}))
+		id, err := l.GetRequest(bg)
+		w.errno(err, syscall.EINVAL)
+		if id != nil {
+			t.Error("GetRequest has returned an ID")
+		}
+		c.expect(rdmacm.EventRejected)
+		c.close()
+		w.ok(l.Close())
+	})
+}

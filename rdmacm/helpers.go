@@ -122,9 +122,6 @@ func (id *ID) PostUDSend(context uint64, buf []byte, mr *verbs.MR, flags verbs.S
 func (id *ID) post1(op string, wr verbs.SendWR, buf []byte, mr *verbs.MR) error {
 	if wr.Flags&verbs.SendInline != 0 && mr == nil {
 		wr.Inline = buf
-		if buf == nil {
-			wr.Inline = []byte{}
-		}
 		return id.post(op, wr)
 	}
 	sge, err := id.sge(op, buf, mr)

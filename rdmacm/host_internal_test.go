@@ -419,3 +419,40 @@ func TestIDOfTheHostOfItsChannel(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Devices that could not be listed are not remembered as started.
+func TestDevicesThatCouldNotBeListedAreNotStarted(t *testing.T) {
+	h := NewHost()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.startAll(PSTCP); len(h.started) != 0 {
+		t.Errorf("started: %v", h.started)
+	}
+}
+
+// The counters are those of the device that was asked for.
+func TestCountersOfTheSecondDevice(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	var devices []*verbs.Device
+	for _, a := range []netip.Addr{fuzzThere, fuzzHere} {
+		dev, err := fab.NewDevice(a.String(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices = append(devices, dev)
+	}
+	h := NewHost(devices...)
+	id := boundID(t, h)
+	list, err := h.Devices()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{0, 1} {
+		if c := h.Counters(list[i]); c.IDs != want {
+			t.Errorf("device %d: %d IDs, want %d", i, c.IDs, want)
+		}
+	}
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}

@@ -277,3 +277,24 @@ func TestDREQBeforeTheAcknowledgement(t *testing.T) {
 		w.ok(l.Close())
 	})
 }
+
+// A request that the program has retrieved leaves its place in the backlog to the next one, before it is answered.
+func TestRetrievedRequestLeavesTheBacklog(t *testing.T) {
+	in(t, func(w *world) {
+		l := w.listen(at(addrB, port), 1)
+		var clients, servers []*end
+		for qpn := range uint32(3) {
+			c := w.resolved(rdmacm.PSTCP, at(addrB, port))
+			w.ok(c.Connect(bg, &rdmacm.ConnParam{QPNum: 5 + qpn}))
+			ev := w.next(l.ch, rdmacm.EventConnectRequest)
+			w.ok(ev.Ack())
+			clients, servers = append(clients, c), append(servers, &end{ev.ID, w, l.ch})
+		}
+		for i := range clients {
+			servers[i].closeID()
+			clients[i].expect(rdmacm.EventRejected)
+			clients[i].close()
+		}
+		l.close()
+	})
+}

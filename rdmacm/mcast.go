@@ -155,7 +155,6 @@ func (id *ID) leave(g *group) error {
 	delete(id.groups, g.addr)
 	var err error
 	if g.attached {
-		g.attached = false
 		err = id.qp.DetachMcast(g.gid, g.mlid)
 	}
 	return errors.Join(err, id.leaveByKernel(g))

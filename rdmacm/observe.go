@@ -66,8 +66,5 @@ func (o *observed) attempt() string {
 
 // known returns an address without the form of IPv4 in IPv6.
 func known(a netip.AddrPort) netip.AddrPort {
-	if !a.IsValid() {
-		return a
-	}
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }

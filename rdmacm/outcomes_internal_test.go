@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -101,6 +102,9 @@ func TestEndsOfStreams(t *testing.T) {
 		id.onStreamEnd(c.silent) // once only
 		if n := len(ch.queue); n != c.events || id.conn != c.conn {
 			t.Errorf("%+v: %d events, %v", c, n, id.conn)
+		}
+		if c.events > 0 && id.state != stDisconnect {
+			t.Errorf("%+v: the ID is %v", c, id.state)
 		}
 		if len(ch.queue) > 0 && (ch.queue[0].Type != EventDisconnected || ch.queue[0].Status != c.status) {
 			t.Errorf("%+v: %v, status %d", c, ch.queue[0].Type, ch.queue[0].Status)
@@ -296,5 +300,74 @@ func TestAnsweredLookup(t *testing.T) {
 	}
 	if err := errors.Join(s.Close(), c.Close(), l.Close(), hosts[0].Close(), hosts[1].Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Options.RetryCount replaces the number of Options.Param, and nothing else of it.
+func TestRetryCountOfOptions(t *testing.T) {
+	param := &ConnParam{RetryCount: 2, RNRRetryCount: 3, PrivateData: []byte("x")}
+	for _, c := range []struct {
+		count uint8
+		param *ConnParam
+		want  uint8
+	}{{0, param, 2}, {5, param, 5}, {7, param, 7}, {Zero, param, Zero}, {verbs.Zero, param, Zero}, {5, nil, 5}} {
+		p, err := (&Options{RetryCount: c.count, Param: c.param}).param()
+		if err != nil || p.RetryCount != c.want || (p.RNRRetryCount == 3) != (c.param != nil) ||
+			(string(p.PrivateData) == "x") != (c.param != nil) {
+			t.Errorf("%+v: %+v, %v", c, p, err)
+		}
+	}
+	if param.RetryCount != 2 {
+		t.Error("the program's parameters have changed")
+	}
+}
+
+// Options that are not given are not set: not every ID can have them.
+func TestOptionsThatAreNotGiven(t *testing.T) {
+	id := &ID{ps: PSUDP, qpType: verbs.QPTypeUD}
+	if err := new(Options).set(id); err != nil {
+		t.Errorf("nothing is given: %v", err)
+	}
+	for name, o := range map[string]*Options{
+		"keep-alive": {KeepAlive: time.Second}, "ACK timeout": {AckTimeout: 5}, "no ACK timeout": {AckTimeout: Zero},
+		"path MTU": {PathMTU: 77},
+	} {
+		if err := o.set(id); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("%s of datagrams: %v", name, err)
+		}
+	}
+}
+
+// An event waits for an ID if it is of that ID and of that type.
+func TestUnreadEvents(t *testing.T) {
+	ch := newChannel(nil)
+	id, other := &ID{reporting: reporting{ch: ch}}, new(ID)
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	for _, c := range []struct {
+		owner *ID
+		event EventType
+		want  bool
+	}{{other, EventDisconnected, false}, {id, EventEstablished, false}, {id, EventDisconnected, true}} {
+		ch.push(&Event{Type: c.event, owner: c.owner})
+		if got := id.unread(EventDisconnected); got != c.want {
+			t.Errorf("after %v of this ID %v: %v", c.event, c.owner == id, got)
+		}
+	}
+}
+
+// A type of events without a name is unknown.
+func TestNamesOfEvents(t *testing.T) {
+	for event, want := range map[EventType]string{
+		EventAddrResolved: "RDMA_CM_EVENT_ADDR_RESOLVED", EventType(200): "UNKNOWN EVENT",
+	} {
+		if got := event.String(); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for event := EventAddrResolved; event < EventAddrResolved+50; event++ {
+		if event.String() == "" {
+			t.Errorf("event %d has no name", int(event))
+		}
 	}
 }

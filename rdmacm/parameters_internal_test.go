@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"net/netip"
 	"slices"
@@ -33,6 +34,9 @@ func TestParsePath(t *testing.T) {
 		if again := parsePath(p.data()[pathDataLen-pathRecordLen:]); again != p {
 			t.Errorf("%+v has become %+v", p, again)
 		}
+	}
+	if b := want.data()[pathDataLen-pathRecordLen:]; b[54] != 0x80|0x37 || b[55] != 0x80|0x38 || b[56] != 0x80|0x39 {
+		t.Errorf("MTU %#x, rate %#x, life time %#x: must be exact", b[54], b[55], b[56])
 	}
 	got = parsePath(slices.Repeat([]byte{0xFF}, pathRecordLen))
 	want = PathRec{
@@ -244,5 +248,67 @@ func TestZoneOfTheDestination(t *testing.T) {
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An int of C that is not 0 sets an option, and 0 clears it.
+func TestSwitchesOfSetOption(t *testing.T) {
+	id := &ID{ps: PSTCP, host: NewHost()}
+	for name, on := range map[int]*bool{OptionIDReuseAddr: &id.reuse, OptionIDAFOnly: &id.afonly} {
+		for _, v := range []uint32{1, 0, 2, 0, 1 << 31} {
+			if err := id.SetOption(OptionID, name, binary.NativeEndian.AppendUint32(nil, v)); err != nil || *on != (v != 0) {
+				t.Errorf("option %d is %v after %d, %v", name, *on, v, err)
+			}
+		}
+	}
+}
+
+// A QP has the right to FLUSH on devices that have FLUSH, if it answers READs.
+func TestAccessOfAConnectedQP(t *testing.T) {
+	h, d := startedHost(t)
+	read := verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
+	for _, c := range []struct {
+		caps    verbs.DeviceCapFlags
+		peer    uint32
+		respRes uint8
+		qpType  verbs.QPType
+		want    verbs.AccessFlags
+	}{
+		{verbs.DeviceFlushGlobal, 5, 1, verbs.QPTypeRC, read | verbs.AccessFlushGlobal},
+		{0, 5, 1, verbs.QPTypeRC, read},
+		{verbs.DeviceFlushGlobal, 5, 0, verbs.QPTypeRC, verbs.AccessRemoteWrite},
+		{verbs.DeviceFlushGlobal, 5, 1, verbs.QPTypeUC, verbs.AccessRemoteWrite},
+		{verbs.DeviceFlushGlobal, 0, 1, verbs.QPTypeRC, 0},
+	} {
+		id := &ID{ps: PSTCP, host: h, qpType: c.qpType}
+		id.dev, id.sgid = &device{host: h, vdev: d.vdev, ctx: d.ctx, attr: d.attr}, gidPlace{firstPort, 1}
+		id.dev.attr.DeviceCapFlags = c.caps
+		id.attrs.DestQPN, id.respRes = c.peer, c.respRes
+		id.mu.Lock()
+		a, mask, err := id.attrInit("create_qp")
+		id.mu.Unlock()
+		if err != nil || a.QPAccessFlags != c.want || mask&verbs.QPAttrAccessFlags == 0 {
+			t.Errorf("%+v: %#x, %v, want %#x", c, a.QPAccessFlags, err, c.want)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A port is claimed for the address that the listener is bound to, or for all addresses.
+func TestClaimOfAnAddress(t *testing.T) {
+	for local, want := range map[string]netip.Addr{
+		"0.0.0.0:5": {}, "[::]:5": {}, "192.0.2.1:5": netip.MustParseAddr("192.0.2.1"),
+		"[::ffff:192.0.2.1]:5": netip.MustParseAddr("192.0.2.1"), "[fe80::1%x]:5": netip.MustParseAddr("fe80::1"),
+	} {
+		id := &ID{ps: PSTCP}
+		id.mu.Lock()
+		id.local = netip.MustParseAddrPort(local)
+		got := id.claim()
+		id.mu.Unlock()
+		if got.at != want || uint64(got.service) != ServiceID(PSTCP, 5) {
+			t.Errorf("%s: service ID %#x at %v, want %v", local, got.service, got.at, want)
+		}
 	}
 }

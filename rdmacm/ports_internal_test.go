@@ -236,3 +236,24 @@ func TestPortOfTheTableIsGivenUp(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client gets a port of its own while there is a free one, though it could share the port of another peer's client.
+func TestFreePortBeforeASharedOne(t *testing.T) {
+	old := ephemeral
+	ephemeral = func() (low, high uint16) { return 40000, 40001 }
+	defer func() { ephemeral = old }()
+	h := NewHost()
+	first, second := &ID{host: h, ps: PSTCP}, &ID{host: h, ps: PSTCP}
+	for i, id := range []*ID{first, second} {
+		id.mu.Lock()
+		id.local = netip.MustParseAddrPort("198.18.0.1:0")
+		id.remote = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 1, byte(i)}), 7)
+		if err := h.ports.bindFrom(id, 0); err != nil {
+			t.Fatal(err)
+		}
+		id.mu.Unlock()
+	}
+	if first.local.Port() != 40000 || second.local.Port() != 40001 {
+		t.Errorf("ports %d and %d, want 40000 and 40001", first.local.Port(), second.local.Port())
+	}
+}

@@ -197,3 +197,33 @@ func TestListenerOfARemovedDevice(t *testing.T) {
 		})
 	}
 }
+
+// A request between GIDs has no IP header, also if the program's data begins with the version of one, but not of IPv4
+// or IPv6.
+func TestRequestBetweenGIDsWithDataLikeAHeader(t *testing.T) {
+	in(t, func(w *world) {
+		target := rdmacm.SockaddrIB{GID: verbs.GIDFromAddr(addrB), SID: rdmacm.ServiceID(rdmacm.PSTCP, port)}
+		l := w.newEnd(w.b, rdmacm.PSTCP)
+		w.ok(l.BindAddrIB(target))
+		w.ok(l.Listen(0))
+		for _, private := range []string{"", "\x00\x50", "\x01\x70"} {
+			c := w.newEnd(w.a, rdmacm.PSTCP)
+			w.ok(c.ResolveAddrIB(bg, nil, target, timeout))
+			c.expect(rdmacm.EventAddrResolved)
+			w.ok(c.ResolveRoute(bg, timeout))
+			c.expect(rdmacm.EventRouteResolved)
+			w.ok(c.Connect(bg, &rdmacm.ConnParam{PrivateData: []byte(private), QPNum: 5}))
+			ev := w.next(l.ch, rdmacm.EventConnectRequest)
+			if s := ev.ID; !s.IsAFIB() || s.LocalAddr() != at(addrB, port) || s.PeerAddr() != at(addrA, 0) ||
+				len(ev.Conn.PrivateData) != 92 {
+				t.Errorf("%q: AF_IB %v, from %v to %v, %d bytes", private, s.IsAFIB(), s.PeerAddr(), s.LocalAddr(),
+					len(ev.Conn.PrivateData))
+			}
+			w.ok(ev.Ack())
+			w.ok(ev.ID.Close())
+			c.expect(rdmacm.EventRejected)
+			c.close()
+		}
+		l.close()
+	})
+}

@@ -1,0 +1,264 @@
+package rdmacm
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/seam"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
+	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/verbs"
+)
+
+// What a listener leaves when it does not begin, or ends, and the connections that it takes.
+
+// A listener that does not begin is not one of all devices, and can try again.
+func TestListenThatFailsCanBeRepeated(t *testing.T) {
+	h, d := startedHost(t)
+	id, err := h.CreateID(nil, PSTCP, nil)
+	if err == nil {
+		err = id.BindAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), 7))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := d.cm.listen(cm.ListenParams{Service: PSTCP.service(7), Kind: transportOf(verbs.QPTypeRC),
+		Addr: netip.IPv4Unspecified(), AFOnly: true, Backlog: cm.NewBacklog(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := id.Listen(1); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v, want EADDRINUSE", err)
+	}
+	d.cm.unlisten(other)
+	h.mu.Lock()
+	if len(h.wild) != 0 {
+		t.Error("the ID listens on all devices")
+	}
+	h.mu.Unlock()
+	if err := id.Listen(1); err != nil {
+		t.Errorf("at last: %v", err)
+	}
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A wait for a request ends with another event, which the ID keeps in place of its last one.
+func TestEventInsteadOfARequest(t *testing.T) {
+	id := new(ID)
+	last := &Event{Type: EventUser, owner: id}
+	id.acks.take()
+	id.event = last
+	for event, want := range map[EventType]syscall.Errno{
+		EventDeviceRemoval: syscall.ENODEV, EventDisconnected: syscall.EINVAL,
+	} {
+		id.acks.take()
+		ev := &Event{Type: event, owner: id}
+		if child, err := id.adopt("get_request", ev, nil); child != nil || !errors.Is(err, want) {
+			t.Errorf("%v: %v, want %v", event, err, want)
+		}
+		if id.event != ev || !last.acked || id.acks.open != 1 {
+			t.Errorf("%v: the event is %v, the last one is acknowledged: %v; %d are open", event, id.event.Type, last.acked,
+				id.acks.open)
+		}
+		last = ev
+	}
+}
+
+// A listener has no use for the source address of its options. Its close ends what its handshakes wait for.
+func TestListenerOfNoHost(t *testing.T) {
+	h := memoryHost(t)
+	l, err := Listen(t.Context(), "[]:0", &Options{Host: h, SrcAddr: netip.AddrPortFrom(fuzzHere, 9)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !l.Addr().Addr().IsUnspecified() {
+		t.Errorf("it listens at %v", l.Addr())
+	}
+	if l.ctx.Err() != nil {
+		t.Error("the handshakes of an open listener have ended")
+	}
+	if err := errors.Join(l.Close(), h.Close()); err != nil || l.ctx.Err() == nil {
+		t.Errorf("%v; the context of the handshakes is %v", err, l.ctx.Err())
+	}
+}
+
+// requestTo sends a request of a host at fuzzHere, without QP unless its sizes are given, and takes it at fuzzThere.
+func requestTo(t *testing.T, init *verbs.QPInitAttr) (active, passive *ID, end func()) {
+	t.Helper()
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	ok := FatalOn(t)
+	var hosts []*Host
+	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
+		dev, err := fab.NewDevice(a.String(), a)
+		ok(err)
+		hosts = append(hosts, NewHost(dev))
+	}
+	l, err := hosts[1].CreateID(nil, PSTCP, nil)
+	ok(err)
+	ok(l.BindAddr(fuzzPeer))
+	ok(l.Listen(1))
+	active = resolvedOn(t, hosts[0], PSTCP, true)
+	if init != nil {
+		ok(active.CreateQP(nil, init))
+	}
+	ok(active.Migrate(newChannel(hosts[0])))
+	ok(active.Connect(t.Context(), &ConnParam{QPNum: 5}))
+	passive, err = l.GetRequest(t.Context())
+	ok(err)
+	ok(passive.Migrate(newChannel(hosts[1])))
+	return active, passive, func() {
+		if active.QP() != nil {
+			ok(active.DestroyQP())
+		}
+		ok(errors.Join(active.Close(), passive.Close(), l.Close(), hosts[0].Close(), hosts[1].Close()))
+	}
+}
+
+// eventually waits until f holds.
+func eventually(t *testing.T, what string, f func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !f(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not after 10 s", what)
+		}
+	}
+}
+
+// A QP that cannot be connected when the reply comes is moved to ERR, which flushes its requests.
+func TestReplyToAQPThatCannotBeConnected(t *testing.T) {
+	active, passive, end := requestTo(t, &verbs.QPInitAttr{
+		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}})
+	defer end()
+	ok := FatalOn(t)
+	ok(active.QP().Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+	active.dev.attr.DeviceCapFlags |= verbs.DeviceFlushGlobal
+	active.sgid.index = 99
+	ok(passive.Accept(t.Context(), &ConnParam{QPNum: 6}))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	ev, err := active.Channel().GetEvent(ctx)
+	ok(err)
+	if ev.Type != EventConnectError || active.QP().State() != verbs.QPSErr || !active.flushed {
+		t.Errorf("%v; the QP is in %v, flushed %v", ev.Type, active.QP().State(), active.flushed)
+	}
+	ok(ev.Ack())
+}
+
+// A peer that asks for an alternate path is answered at once.
+func TestAlternatePathIsRefused(t *testing.T) {
+	active, _, end := dialed(t)
+	defer end()
+	if err := active.LoadPath(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an answer about the path", func() bool {
+		c := active.dev.cm.counters()
+		return c.Rx.Of(cmmsg.KindAPR) == 1
+	})
+}
+
+// A datagram that cannot be sent does not keep back the others of the same call.
+func TestDatagramAfterOneThatCannotBeSent(t *testing.T) {
+	active, _, end := dialed(t)
+	defer end()
+	m := active.dev.cm
+	before := m.port.Counters().Sent
+	m.mu.Lock()
+	for _, pkey := range []uint16{0x8123, 0xffff} {
+		mail := cm.Mail{Path: active.cmPath.Path}
+		mail.Path.PKey = pkey
+		m.batch.Mail = append(m.batch.Mail, mail)
+	}
+	m.flush()
+	m.mu.Unlock()
+	m.agent.Flush()
+	if sent := m.port.Counters().Sent - before; sent != 1 {
+		t.Errorf("%d datagrams were sent, want 1", sent)
+	}
+}
+
+// The address that is chosen for a peer, as other packages ask for it.
+func TestTowardAPeer(t *testing.T) {
+	h := memoryHost(t)
+	if a, err := seam.Toward(h, fuzzThere); err != nil || a != any(fuzzHere) {
+		t.Errorf("%v, %v, want %v", a, err, fuzzHere)
+	}
+	if !h.mu.TryLock() {
+		t.Fatal("the host is locked")
+	}
+	h.mu.Unlock()
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// addressless is a device that chooses a source address which its table does not have.
+//
+//conformance:fake
+type addressless struct{ verbs.DriverDevice }
+
+func (d addressless) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
+	c, err := d.DriverDevice.Open(up)
+	return addresslessContext{c}, err
+}
+
+//conformance:fake
+type addresslessContext struct{ verbs.DriverContext }
+
+func (c addresslessContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
+	table, err := c.DriverContext.GIDTable(port)
+	for i := range table {
+		table[i].GID = verbs.GIDFromAddr(fuzzThere)
+	}
+	return table, err
+}
+
+// A source address that has gone from the table of its device cannot be used.
+func TestSourceAddressThatHasGone(t *testing.T) {
+	h := memoryHost(t)
+	list, err := h.list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h = NewHost(driver.NewDevice(addressless{driver.Of[verbs.DriverDevice](list[0])}))
+	id, err := h.CreateID(nil, PSTCP, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = id.ResolveAddr(t.Context(), netip.AddrPort{}, fuzzPeer, time.Second)
+	if !errors.Is(err, syscall.ENODEV) || !strings.Contains(err.Error(), "GID table") || id.Verbs() != nil {
+		t.Errorf("%v, at %v", err, id.Verbs())
+	}
+	if err := errors.Join(id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The program knows the port of an ID when it has asked for the route too: the port stays.
+func TestRouteTellsThePort(t *testing.T) {
+	h := memoryHost(t)
+	id := boundID(t, h)
+	if !id.portUnread {
+		t.Error("the port is known before")
+	}
+	if at := id.Route().SrcAddr; id.portUnread || at != id.local {
+		t.Errorf("%v, not read %v", at, id.portUnread)
+	}
+	id.failed = verbs.EventQPFatal
+	init := &verbs.QPInitAttr{Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1}}
+	if err := id.CreateQP(nil, init); err != nil || id.failed != 0 {
+		t.Errorf("%v; the new QP has failed: %v", err, id.failed)
+	}
+	if err := errors.Join(id.DestroyQP(), id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}
