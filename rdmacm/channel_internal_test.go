@@ -102,8 +102,15 @@ func TestFullListenerBeginsNoHandshake(t *testing.T) {
 		}
 		l.made <- made{}
 	}
+	asynchronous := &Listener{id: &ID{host: h, reporting: reporting{ch: newChannel(h)}, state: stListen}}
+	removed := &Listener{id: &ID{host: h, reporting: reporting{ch: newChannel(h)}, state: stRemoved}}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+	for name, l := range map[string]*Listener{"closed": l, "asynchronous": asynchronous, "removed": removed} {
+		if ch, full, err := l.begin("accept"); ch != nil || full || err == nil {
+			t.Errorf("%s: full %v, %v", name, full, err)
+		}
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)

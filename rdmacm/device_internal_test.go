@@ -309,3 +309,64 @@ func TestPathMTUOfAClosedDevice(t *testing.T) {
 		t.Errorf("path MTU code %d, want %d", m, verbs.MTU4096)
 	}
 }
+
+// placed is a device whose addresses are on a network interface.
+//
+//conformance:fake
+type placed struct {
+	verbs.DriverDevice
+	on string
+}
+
+func (d placed) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
+	c, err := d.DriverDevice.Open(up)
+	return placedContext{c, d.on}, err
+}
+
+//conformance:fake
+type placedContext struct {
+	verbs.DriverContext
+	on string
+}
+
+func (c placedContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
+	table, err := c.DriverContext.GIDTable(port)
+	for i := range table {
+		table[i].NetDev = c.on
+	}
+	return table, err
+}
+
+// Of devices with the same address that one has it which is on the interface of the zone, else the first that is there.
+func TestOwnerOfAnAddressOfSeveralDevices(t *testing.T) {
+	local := netip.MustParseAddr("fe80::1")
+	var devices []*device
+	for _, on := range []string{"eth1", "eth2", "eth3"} {
+		dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, err := driver.NewDevice(placed{driver.Of[verbs.DriverDevice](dev), on}).Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer ctx.Close()
+		devices = append(devices, &device{ctx: ctx})
+	}
+	for _, c := range []struct {
+		gone int // -1: none
+		zone string
+		want int
+	}{{-1, "eth1", 0}, {-1, "eth2", 1}, {-1, "eth3", 2}, {-1, "", 0}, {-1, "eth9", 0}, {0, "", 1}, {0, "eth9", 1}, {0,
+		"eth3", 2}} {
+		for i, d := range devices {
+			d.gone = i == c.gone
+		}
+		if d, at := ownerOf(devices, local.WithZone(c.zone)); d != devices[c.want] || at == noPlace {
+			t.Errorf("zone %q without device %d: %v of device %d, want %d", c.zone, c.gone, at, slices.Index(devices, d), c.want)
+		}
+	}
+	if d, at := ownerOf(devices, fuzzHere); d != nil || at != noPlace {
+		t.Errorf("the owner of another address is %v, %v", d, at)
+	}
+}

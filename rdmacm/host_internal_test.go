@@ -92,6 +92,14 @@ func TestHostCloseCanBeTriedAgain(t *testing.T) {
 			}
 			return pd.RegMR(make([]byte, 10), verbs.AccessLocalWrite)
 		},
+		"in the XRC domain": func(d *device) (interface{ Close() error }, error) {
+			xrcd, err := d.ctx.OpenXRCD(nil)
+			if err != nil {
+				return nil, err
+			}
+			d.xrcd = xrcd
+			return xrcd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeXRCRecv})
+		},
 		"none": nil,
 	} {
 		t.Run(name, func(t *testing.T) {

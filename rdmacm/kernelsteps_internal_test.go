@@ -144,6 +144,21 @@ func TestKernelLeavesADeviceThatHasGone(t *testing.T) {
 	}, secondAdapter)
 }
 
+// A route that the kernel does not find can be asked for again.
+func TestKernelRouteThatIsNotFound(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		id := w.resolvedBy(PSTCP)
+		for range 2 {
+			w.ok(id.ResolveRoute(w.Context(), time.Second))
+			w.tellID(id, EventRouteError, -int32(syscall.ENETUNREACH))
+			if ev := w.next(EventRouteError); ev.Status != -int(syscall.ENETUNREACH) || id.haveRoute {
+				t.Errorf("status %d, a route %v", ev.Status, id.haveRoute)
+			}
+		}
+		w.discard(id)
+	})
+}
+
 // The result of a join that comes after the ID has left the group is not reported.
 func TestKernelGroupThatWasLeft(t *testing.T) {
 	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,38 +19,6 @@ import (
 )
 
 // What a listener leaves when it does not begin, or ends, and the connections that it takes.
-
-// A listener that does not begin is not one of all devices, and can try again.
-func TestListenThatFailsCanBeRepeated(t *testing.T) {
-	h, d := startedHost(t)
-	id, err := h.CreateID(nil, PSTCP, nil)
-	if err == nil {
-		err = id.BindAddr(netip.AddrPortFrom(netip.IPv4Unspecified(), 7))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := d.cm.listen(cm.ListenParams{Service: PSTCP.service(7), Kind: transportOf(verbs.QPTypeRC),
-		Addr: netip.IPv4Unspecified(), AFOnly: true, Backlog: cm.NewBacklog(1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := id.Listen(1); !errors.Is(err, syscall.EADDRINUSE) {
-		t.Errorf("%v, want EADDRINUSE", err)
-	}
-	d.cm.unlisten(other)
-	h.mu.Lock()
-	if len(h.wild) != 0 {
-		t.Error("the ID listens on all devices")
-	}
-	h.mu.Unlock()
-	if err := id.Listen(1); err != nil {
-		t.Errorf("at last: %v", err)
-	}
-	if err := errors.Join(id.Close(), h.Close()); err != nil {
-		t.Error(err)
-	}
-}
 
 // A wait for a request ends with another event, which the ID keeps in place of its last one.
 func TestEventInsteadOfARequest(t *testing.T) {
@@ -201,25 +170,99 @@ func TestTowardAPeer(t *testing.T) {
 	}
 }
 
-// addressless is a device that chooses a source address which its table does not have.
+// fading is a device whose table of addresses has another one in their place when gone is set.
 //
 //conformance:fake
-type addressless struct{ verbs.DriverDevice }
+type fading struct {
+	verbs.DriverDevice
+	gone  *atomic.Bool
+	other verbs.GID
+}
 
-func (d addressless) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
+func (d fading) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
 	c, err := d.DriverDevice.Open(up)
-	return addresslessContext{c}, err
+	return fadingContext{c, d.gone, d.other}, err
 }
 
 //conformance:fake
-type addresslessContext struct{ verbs.DriverContext }
+type fadingContext struct {
+	verbs.DriverContext
+	gone  *atomic.Bool
+	other verbs.GID
+}
 
-func (c addresslessContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
+func (c fadingContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
 	table, err := c.DriverContext.GIDTable(port)
 	for i := range table {
-		table[i].GID = verbs.GIDFromAddr(fuzzThere)
+		if c.gone.Load() {
+			table[i].GID = c.other
+		}
 	}
 	return table, err
+}
+
+// fade makes a host of a fading device.
+func fade(dev *verbs.Device, other verbs.GID) (*Host, *atomic.Bool) {
+	gone := new(atomic.Bool)
+	return NewHost(driver.NewDevice(fading{driver.Of[verbs.DriverDevice](dev), gone, other})), gone
+}
+
+var otherGID = verbs.GIDFromAddr(netip.MustParseAddr("192.0.2.9"))
+
+// A device without addresses has none of its hardware.
+func TestHardwareOfADeviceWithoutAddresses(t *testing.T) {
+	list, err := memoryHost(t).list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, gone := fade(list[0], verbs.GID{})
+	if _, err := h.Devices(); err != nil {
+		t.Fatal(err)
+	}
+	for _, none := range []bool{false, true} {
+		gone.Store(none)
+		if gid := h.devices[0].hardware(); gid.IsZero() != none {
+			t.Errorf("without addresses %v: %v", none, gid)
+		}
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A request to an address that has gone from the table of its device leaves no ID.
+func TestRequestToAnAddressThatHasGone(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	ok := FatalOn(t)
+	a, err := fab.NewDevice("a", fuzzHere)
+	ok(err)
+	b, err := fab.NewDevice("b", fuzzThere)
+	ok(err)
+	client := NewHost(a)
+	server, gone := fade(b, otherGID)
+	ch := newChannel(server)
+	l, err := server.CreateID(ch, PSTCP, nil)
+	ok(err)
+	ok(l.BindAddr(fuzzPeer))
+	ok(l.Listen(1))
+	gone.Store(true)
+	c := resolvedOn(t, client, PSTCP, true)
+	ok(c.Migrate(newChannel(client)))
+	ok(c.Connect(t.Context(), &ConnParam{QPNum: 5}))
+	m := l.dev.cm
+	eventually(t, "a request", func() bool {
+		c := m.counters()
+		return c.Rx.Of(cmmsg.KindREQ) > 0
+	})
+	m.deliver()
+	l.mu.Lock() // it does not become an ID just now
+	if len(ch.ids) != 1 || len(ch.queue) != 0 {
+		t.Errorf("%d IDs and %d events on the channel of the listener", len(ch.ids), len(ch.queue))
+	}
+	l.mu.Unlock()
+	gone.Store(false)
+	ok(c.Close())
+	ok(errors.Join(ch.Close(), server.Close(), client.Close()))
 }
 
 // A source address that has gone from the table of its device cannot be used.
@@ -229,7 +272,8 @@ func TestSourceAddressThatHasGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h = NewHost(driver.NewDevice(addressless{driver.Of[verbs.DriverDevice](list[0])}))
+	h, gone := fade(list[0], otherGID)
+	gone.Store(true)
 	id, err := h.CreateID(nil, PSTCP, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -81,6 +81,21 @@ func TestObservedEvents(t *testing.T) {
 	}
 }
 
+// What is not observed leaves no time to events that are observed later.
+func TestEventThatIsNotObserved(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		if on {
+			defer observe.Handle(func(observe.Event) {})()
+		}
+		id := &ID{ps: PSTCP, reporting: reporting{ch: newChannel(nil)}}
+		id.mu.Lock()
+		if !id.push(&Event{Type: EventEstablished}) || id.made.IsZero() == on {
+			t.Errorf("observed %v: made at %v", on, id.made)
+		}
+		id.mu.Unlock()
+	}
+}
+
 // The end of a stream is the peer's, or the answer to Disconnect; without a word it is a time-out.
 func TestEndsOfStreams(t *testing.T) {
 	for _, c := range []struct {
@@ -287,16 +302,23 @@ func TestAnsweredLookup(t *testing.T) {
 	go func() { made <- c.Connect(ctx, &ConnParam{QPNum: 5}) }()
 	s, err := l.GetRequest(ctx)
 	ok(err)
+	ece := ECE{VendorID: 11, Options: 22}
+	ok(s.SetLocalECE(ece))
 	ok(s.Accept(ctx, &ConnParam{QPNum: 6}))
 	if s.conn != connAccepted {
 		t.Errorf("the connection is %v, want %v", s.conn, connAccepted)
 	}
+	s.dev.cm.mu.Lock()
+	if n := len(s.dev.cm.batch.Mail); n != 0 {
+		t.Errorf("%d answers are not sent", n)
+	}
+	s.dev.cm.mu.Unlock()
 	if err := s.Accept(ctx, &ConnParam{QPNum: 6}); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("accepted again: %v", err)
 	}
 	ok(<-made)
-	if c.conn != connEstablished {
-		t.Errorf("the connection of the client is %v", c.conn)
+	if c.conn != connEstablished || c.RemoteECE() != ece {
+		t.Errorf("the connection of the client is %v, the ECE of its peer %+v", c.conn, c.RemoteECE())
 	}
 	if err := errors.Join(s.Close(), c.Close(), l.Close(), hosts[0].Close(), hosts[1].Close()); err != nil {
 		t.Error(err)

@@ -135,28 +135,3 @@ func TestAddressThatGoesTwice(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-// An ID that stops listening while it extends to a new device does not listen there.
-func TestListenerThatEndsWhileItExtends(t *testing.T) {
-	h, d := startedHost(t)
-	l, err := h.CreateID(nil, PSTCP, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.mu.Lock()
-	l.state, l.local = stListen, netip.AddrPortFrom(netip.IPv4Unspecified(), 7)
-	l.mu.Unlock()
-	h.mu.Lock()
-	done := begin(func() error { l.extendTo(d); return nil }) // it waits for the host after it has looked at the ID
-	l.mu.Lock()
-	l.state = stIdle
-	l.mu.Unlock()
-	h.mu.Unlock()
-	<-done
-	if n := len(l.listeners); n != 0 {
-		t.Errorf("%d listeners", n)
-	}
-	if err := errors.Join(l.Close(), h.Close()); err != nil {
-		t.Error(err)
-	}
-}

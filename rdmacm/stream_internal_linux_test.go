@@ -291,8 +291,8 @@ func TestStreamRejects(t *testing.T) {
 			syscall.ECONNREFUSED) {
 			t.Errorf("%+v", ev)
 		}
-		if passive.conn != connRefused || active.conn != connFailed {
-			t.Errorf("%v and %v", passive.conn, active.conn)
+		if passive.conn != connRefused || active.conn != connFailed || passive.incoming != nil {
+			t.Errorf("%v and %v; the ID keeps the request: %v", passive.conn, active.conn, passive.incoming != nil)
 		}
 		w.errno(passive.Reject(nil), syscall.EINVAL)
 		w.errno(passive.Accept(w.Context(), nil), syscall.EINVAL)

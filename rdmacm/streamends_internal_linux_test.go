@@ -252,3 +252,42 @@ func TestDeviceOfTheSourceAddress(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The result of a request changes nothing of an ID that is closed, or whose device was removed, meanwhile.
+func TestStreamRequestOfAnIDThatHasEnded(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		tcp, err := net.Listen("tcp4", "127.0.0.1:0")
+		w.ok(err)
+		to := tcp.Addr().(*net.TCPAddr).AddrPort()
+		w.ok(tcp.Close()) // the request is refused
+		o, err := streamOptions()
+		w.ok(err)
+		for _, ended := range []state{stDestroying, stRemoved} {
+			id := w.routed(to, true)
+			id.state = ended
+			id.step(inConnect)
+			id.dialStream(w.Context(), netip.MustParseAddrPort("127.0.0.1:0"), to, o)
+			if id.conn != connRequesting || len(id.ch.queue) != 0 {
+				t.Errorf("%v: the connection is %v, %d events", ended, id.conn, len(id.ch.queue))
+			}
+			id.state = stConnect
+			w.ok(id.Close())
+		}
+	})
+}
+
+// Disconnect of a connection whose QP has gone waits for its end, as that of others.
+func TestStreamDisconnectWithoutQP(t *testing.T) {
+	inStream(t, func(w *streamWorld) {
+		l, to := w.listen(1)
+		id := w.routed(to, true)
+		id.state, id.conn = stConnect, connEstablished
+		id.mu.Lock()
+		wait, err := id.disconnectStream("disconnect")
+		id.mu.Unlock()
+		if !wait || err != nil || !id.leaving {
+			t.Errorf("waits %v, %v; leaving %v", wait, err, id.leaving)
+		}
+		w.discard(id, l)
+	})
+}
