@@ -310,12 +310,12 @@ func TestPathMTUOfAClosedDevice(t *testing.T) {
 	}
 }
 
-// placed is a device whose addresses are on a network interface.
+// placed is a device that has its addresses on each of some network interfaces.
 //
 //conformance:fake
 type placed struct {
 	verbs.DriverDevice
-	on string
+	on []string
 }
 
 func (d placed) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) {
@@ -326,15 +326,49 @@ func (d placed) Open(up verbs.DriverContextEvents) (verbs.DriverContext, error) 
 //conformance:fake
 type placedContext struct {
 	verbs.DriverContext
-	on string
+	on []string
 }
 
 func (c placedContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
 	table, err := c.DriverContext.GIDTable(port)
-	for i := range table {
-		table[i].NetDev = c.on
+	var all []verbs.GIDEntry
+	for _, on := range c.on {
+		for _, e := range table {
+			e.NetDev = on
+			all = append(all, e)
+		}
 	}
-	return table, err
+	return all, err
+}
+
+// onInterfaces is a device with an address on each of some network interfaces.
+func onInterfaces(t *testing.T, local netip.Addr, on ...string) *device {
+	t.Helper()
+	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, err := driver.NewDevice(placed{driver.Of[verbs.DriverDevice](dev), on}).Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ctx.Close() })
+	return &device{ctx: ctx}
+}
+
+// Of the places of an address that one counts which is on the interface of the zone, more than one of the port that is
+// asked for; else the last one.
+func TestPlaceOnTheInterfaceOfTheZone(t *testing.T) {
+	local := netip.MustParseAddr("fe80::1")
+	d := onInterfaces(t, local, "eth1", "eth2", "")
+	for zone, want := range map[string]string{"eth1": "eth1", "eth2": "eth2", "": "", "eth9": ""} {
+		for _, port := range []uint8{0, 1, 2} {
+			at := d.findOn(port, local.WithZone(zone))
+			if got := d.netDev(at); got != want || at == noPlace {
+				t.Errorf("zone %q, port %d: %v on %q, want %q", zone, port, at, got, want)
+			}
+		}
+	}
 }
 
 // Of devices with the same address that one has it which is on the interface of the zone, else the first that is there.
@@ -342,16 +376,7 @@ func TestOwnerOfAnAddressOfSeveralDevices(t *testing.T) {
 	local := netip.MustParseAddr("fe80::1")
 	var devices []*device
 	for _, on := range []string{"eth1", "eth2", "eth3"} {
-		dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", local)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, err := driver.NewDevice(placed{driver.Of[verbs.DriverDevice](dev), on}).Open()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer ctx.Close()
-		devices = append(devices, &device{ctx: ctx})
+		devices = append(devices, onInterfaces(t, local, on))
 	}
 	for _, c := range []struct {
 		gone int // -1: none

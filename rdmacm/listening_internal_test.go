@@ -15,6 +15,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/seam"
 	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/rdmatest"
+	"github.com/verbena-rdma/verbena/umad"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -303,6 +304,30 @@ func TestRouteTellsThePort(t *testing.T) {
 		t.Errorf("%v; the new QP has failed: %v", err, id.failed)
 	}
 	if err := errors.Join(id.DestroyQP(), id.Close(), h.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// A manager that has not begun, or has ended, takes no datagrams.
+func TestDatagramsBeforeAndAfterTheManager(t *testing.T) {
+	r := &umad.Received{MAD: make([]byte, 3)}
+	new(manager).receive(r)
+	h, d := startedHost(t)
+	m := d.cm
+	for _, closed := range []bool{false, true} {
+		m.mu.Lock()
+		m.closed = closed
+		m.mu.Unlock()
+		before := m.counters()
+		m.receive(r)
+		if taken := m.counters() != before; taken == closed {
+			t.Errorf("ended %v: a datagram was taken: %v", closed, taken)
+		}
+	}
+	m.mu.Lock()
+	m.closed = false
+	m.mu.Unlock()
+	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
 }
