@@ -11,7 +11,7 @@ import (
 )
 
 // loopbackID is an ID of a software device on the loopback address, on a channel of its own. It may connect to a host
-// at 127.0.0.77, where no device is: its UDP port is closed.
+// at 127.7.7.77, where no device is: its UDP port is closed.
 func loopbackID(t *testing.T) (id *ID, next func(EventType) *Event) {
 	t.Helper()
 	addr := netip.MustParseAddr("127.0.0.1")
@@ -35,7 +35,7 @@ func loopbackID(t *testing.T) (id *ID, next func(EventType) *Event) {
 		ok(ev.Ack())
 		return ev
 	}
-	ok(id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.77:7"), time.Second))
+	ok(id.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort("127.7.7.77:7"), time.Second))
 	next(EventAddrResolved)
 	ok(id.ResolveRoute(t.Context(), time.Second))
 	next(EventRouteResolved)
@@ -64,7 +64,7 @@ func TestVigilFindsAClosedPort(t *testing.T) {
 	id, _, end := dialed(t)
 	defer end()
 	m := id.dev.cm
-	dead, alive := netip.MustParseAddr("127.0.0.77"), id.cmid.Path().Dst
+	dead, alive := netip.MustParseAddr("127.7.7.77"), id.cmid.Path().Dst
 	src := id.cmid.Path().Src
 	move := func(from, to netip.Addr) {
 		m.mu.Lock()
