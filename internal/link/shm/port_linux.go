@@ -320,7 +320,8 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 			return
 		}
 	}
-	if over && len(b.Packets) == 0 && l.drained.Load()>>p.index&1 == 0 {
+	// Everything was read, and may be in the batch, which keeps the memory of the ring set.
+	if over && l.drained.Load()>>p.index&1 == 0 {
 		if l.drained.Or(1<<p.index)|1<<p.index == 1<<l.m-1 {
 			p.link.remove(l)
 		}

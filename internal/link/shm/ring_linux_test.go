@@ -258,6 +258,35 @@ func TestLossOfTheSender(t *testing.T) {
 	}
 }
 
+// TestLossOfTheSenderAtABusyReceiver checks that a receiver gives back the memory of processes that end while another
+// one sends all the time, and has received what they sent before.
+func TestLossOfTheSenderAtABusyReceiver(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	b.await("ring set", func() bool { return len(*b.in.Load()) == 1 })
+	for i := range uint32(5) {
+		c := d.open(t, addrC, 1)
+		c.put(c.ready(addrB, 7), 7, 8, i)
+		c.p.Send(c.tx)
+		c.Close()
+		b.await("end", func() bool { return (*b.in.Load())[1].over.Load() })
+		last := 0
+		for range 10 {
+			a.put(path, 7, 8, 100)
+			a.p.Send(a.tx)
+			for _, p := range b.next() {
+				if wire.BTH(p.Data).PSN() == i {
+					last++
+				}
+			}
+		}
+		if n := len(*b.in.Load()); n != 1 || last != 1 {
+			t.Errorf("after %d processes have ended there are %d ring sets, and of the last packet %d", i+1, n, last)
+		}
+	}
+}
+
 func TestPlaceDoesNotAllocate(t *testing.T) {
 	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
