@@ -3,8 +3,10 @@ package udp
 import (
 	"errors"
 	"net/netip"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -225,5 +227,44 @@ func TestLostOfAnEarlierMember(t *testing.T) {
 	l.Close()
 	if l.lost(now, lo4, unix.ENETDOWN); len(lost) != 1 {
 		t.Error("the program is told of an end after Close")
+	}
+}
+
+// TestCloseWaitsForLost checks that Lost is not called after Close: the caller may have opened another link by then.
+func TestCloseWaitsForLost(t *testing.T) {
+	begun, end, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var ended atomic.Bool
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Shared: true, Lost: func(error) {
+		close(begun)
+		<-end
+		ended.Store(true)
+	}}).(*Link)
+	m := l.members[lo4]
+	go l.lost(m, lo4, unix.ENETDOWN)
+	<-begun
+	go func() {
+		defer close(closed)
+		l.Close()
+		if !ended.Load() {
+			t.Error("Close has returned before Lost")
+		}
+	}()
+	select {
+	case <-closed:
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(end)
+	<-closed
+}
+
+// TestLostDuringOpen checks that Open fails if verbena serve ends meanwhile, and that Lost is not called before the
+// caller has the link.
+func TestLostDuringOpen(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Shared: true,
+		Lost: func(error) { t.Error("Lost is called before Open has returned") }}).(*Link)
+	l.opened = false
+	l.lost(l.members[lo4], lo4, unix.ENETDOWN)
+	if err := l.open(); err != unix.ENETDOWN {
+		t.Errorf("Open returns %v", err)
 	}
 }

@@ -33,7 +33,7 @@ type Config struct {
 	// NoGSO and NoGRO disable UDP_SEGMENT and UDP_GRO.
 	NoGSO, NoGRO bool
 	// Lost is called, by any goroutine, when verbena serve, which shared an address, has ended: packets do not
-	// arrive there afterwards.
+	// arrive there afterwards. Close waits for it, so it must not call Close.
 	Lost func(error)
 	// Screen makes the screen of the requests for another process that shares an address, from its board; nil: all are
 	// passed on to it. It is used while this process reads QP 1.

@@ -44,6 +44,10 @@ type Link struct {
 	departing []*member          // of addresses that the link has left
 	groups    map[netip.Addr]int // number of joins
 	// +checklocks:mu
+	opened bool // Open succeeds
+	// +checklocks:mu
+	early error // why Open fails: verbena serve ended before
+	// +checklocks:mu
 	closed bool
 	claims map[*serviceClaim]struct{} // of service IDs, that are not released
 
@@ -55,6 +59,8 @@ type Link struct {
 
 	slots []int     // QPN slots of the ports, if the link is shared
 	mail  mailQueue // packets that other processes forwarded
+
+	losing sync.WaitGroup // calls of Config.Lost; they begin with mu held, while the link is open
 }
 
 func openBatched(cfg Config) (link.Link, error) {
@@ -86,11 +92,24 @@ func openBatched(cfg Config) (link.Link, error) {
 		l.ports = append(l.ports, p)
 	}
 	l.mail.port.Store(l.ports[0])
-	if err := l.SetAddrs(cfg.Addrs); err != nil {
+	err = l.SetAddrs(cfg.Addrs)
+	if err == nil {
+		err = l.open()
+	}
+	if err != nil {
 		l.Close()
 		return nil, err
 	}
 	return l, nil
+}
+
+// open is the end of Open, from which on Lost is called. It fails if verbena serve has ended at one of the addresses
+// already.
+func (l *Link) open() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened = l.early == nil
+	return l.early
 }
 
 // Ports lists the ports.
@@ -331,6 +350,7 @@ func (l *Link) Close() error {
 		return errClosed
 	}
 	l.endDeparting()
+	l.losing.Wait()
 	return nil
 }
 

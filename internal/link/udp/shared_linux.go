@@ -219,7 +219,14 @@ func (l *Link) lost(m *member, a netip.Addr, err error) {
 	for _, p := range l.ports {
 		p.remove(a)
 	}
+	if !l.opened {
+		l.early = err
+		l.mu.Unlock()
+		return
+	}
+	l.losing.Add(1)
 	l.mu.Unlock()
+	defer l.losing.Done()
 	if l.cfg.Lost != nil {
 		l.cfg.Lost(err)
 	}
