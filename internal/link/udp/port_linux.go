@@ -62,7 +62,7 @@ type port struct {
 	gsiMore  bool           // the socket of QP 1 had many packets
 	strays   []*strayReader // of the addresses at which this process leads
 	tx       []*txSocket    // of each address the first is for paths without a source port
-	noMore   bool           // no further source port can be opened
+	more     another        // when a further source port may be opened
 	sender   sender
 	lender   lender
 	attempts attempts // to find a multicast group

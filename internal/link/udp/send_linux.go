@@ -156,8 +156,9 @@ func (p *port) socketFor(path *link.Path) *txSocket {
 	switch {
 	case n == 0:
 		return nil
-	case n < len(all) && !p.noMore:
+	case n < len(all) && p.more.due():
 		t, err := p.link.openSend(path.Src, path.Source)
+		p.more.tried(err)
 		if err == nil {
 			p.tx = append(p.tx, t)
 			return t
@@ -165,6 +166,31 @@ func (p *port) socketFor(path *link.Path) *txSocket {
 		p.noMore = true // no descriptors, or no ports
 	}
 	return all[int(path.Source)%n]
+}
+
+// another limits the attempts to open a socket. After a failure, for want of descriptors or ports, the next one is
+// againAfter later, and twice as late after each further failure, up to againAtMost. An attempt may try all ports.
+type another struct {
+	pause time.Duration // after the last attempt; 0: it succeeded
+	at    time.Time     // of the next attempt, if pause is not 0
+}
+
+const (
+	againAfter  = time.Second
+	againAtMost = time.Minute
+)
+
+// due reports whether an attempt may be made.
+func (a *another) due() bool { return a.pause == 0 || !time.Now().Before(a.at) }
+
+// tried records an attempt.
+func (a *another) tried(err error) {
+	if err == nil {
+		a.pause = 0
+		return
+	}
+	a.pause = min(max(2*a.pause, againAfter), againAtMost)
+	a.at = time.Now().Add(a.pause)
 }
 
 // spreads reports whether packets of a path get the source port of the path. A loopback interface has no links to

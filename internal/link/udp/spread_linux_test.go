@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
@@ -90,15 +92,63 @@ func TestSourcePortsAreSpread(t *testing.T) {
 	}
 }
 
-// TestSourcePortsWithoutSockets checks that the open sockets are used when descriptors have run out.
+// TestSourcePortsWithoutSockets checks that the open sockets are used while the process has no descriptor for another
+// one, and that paths get their source ports again some time after it has.
 func TestSourcePortsWithoutSockets(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1}).(*Link)
+	l.loopback = false // a loopback interface does not spread
 	p := l.ports[0]
-	p.noMore = true
-	if s := p.socketFor(&link.Path{Src: lo4, Dst: lo4b, Source: 0xC123}); s != p.tx[0] {
-		t.Errorf("%+v", s)
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(n uint64) {
+		t.Helper()
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: old.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := &link.Path{Src: lo4, Dst: lo4b, Source: p.tx[0].port ^ 1}
+	limit(0)
+	s := p.socketFor(path)
+	limit(old.Cur)
+	if s != p.tx[0] {
+		t.Errorf("%+v without descriptors", s)
+	}
+	if s := p.socketFor(path); s != p.tx[0] {
+		t.Errorf("%+v at once after that", s)
+	}
+	for end := time.Now().Add(10 * time.Second); p.socketFor(path) == p.tx[0]; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no source port of its own")
+		}
 	}
 	if s := p.socketFor(&link.Path{Src: lo4b, Dst: lo4}); s != nil {
 		t.Errorf("%+v for an address that is not ours", s)
+	}
+}
+
+// TestAttemptsForSourcePortsAreBounded checks the pauses between attempts that fail.
+func TestAttemptsForSourcePortsAreBounded(t *testing.T) {
+	var a another
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		if !a.due() {
+			t.Fatalf("attempt %d is not due", i)
+		}
+		before := time.Now()
+		a.tried(unix.EMFILE)
+		if a.pause != want*time.Second || a.at.Before(before.Add(a.pause)) {
+			t.Errorf("the next attempt after failure %d is at least %v later, want %d s", i, a.pause, want)
+		}
+		if a.at = before.Add(time.Hour); a.due() {
+			t.Fatalf("attempt %d is due before its time", i+1)
+		}
+		a.at = before
+	}
+	if a.tried(nil); !a.due() {
+		t.Error("a success does not end the pauses")
+	}
+	if a.tried(unix.EMFILE); a.pause != againAfter {
+		t.Errorf("a pause of %v after a success", a.pause)
 	}
 }
