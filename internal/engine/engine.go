@@ -66,12 +66,11 @@ type Engine struct {
 	mu      sync.Mutex // guards opening and closing
 	started atomic.Bool
 	// The following fields are set before started becomes true.
-	link      link.Link
-	near      link.Neighbours // of the link; may be nil
-	maxPacket int
-	window    int // bytes in flight to one peer; 0: bounded per QP only
-	shards    []*shard
-	lastHome  atomic.Uint32
+	link     link.Link
+	near     link.Neighbours // of the link; may be nil
+	window   int             // bytes in flight to one peer; 0: bounded per QP only
+	shards   []*shard
+	lastHome atomic.Uint32
 	// If the link assigns QPN slots: the slot of each shard, and the shard by the upper 8 bits of a QPN.
 	// Otherwise spans is nil, and the shard is the QPN modulo the shard count.
 	spans  []span
@@ -120,7 +119,7 @@ func (e *Engine) start() error {
 		_ = l.Close()
 		return fmt.Errorf("engine: the link has %d ports: must be 1 to %d: %w", len(ports), MaxShards, syscall.EINVAL)
 	}
-	e.link, e.maxPacket = l, min(l.MTU(), longestPacket)
+	e.link = l
 	c := l.Capabilities()
 	e.window = c.RecvBuffer / 2
 	for i, p := range ports {

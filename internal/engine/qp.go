@@ -25,7 +25,7 @@ type QPInit struct {
 	Num       uint32 // 0: chosen by the engine; 1 to 15: fixed number; of a guest that of its home
 	PD        uint32
 	SigAll    bool
-	PortMTU   int                  // UD: the longest message, bytes
+	PortMTU   func() int           // UD: the longest message now, bytes
 	SrcNum    uint32               // UD: the source QPN of datagrams; 0: Num
 	IPOffload *transport.IPOffload // UD; nil: none
 	// Own reports whether an address is the device's. With it a UD QP does not receive its own multicast.

@@ -241,7 +241,7 @@ func (s *shard) collect() {
 
 // room reports whether the batch has room for a packet of any size.
 func (s *shard) room() bool {
-	return s.tx.Count() < cap(s.tx.Packets) && s.tx.Room(s.eng.maxPacket)
+	return s.tx.Count() < cap(s.tx.Packets) && s.tx.Room(longestPacket)
 }
 
 // setTimer arms qp's timer if the new deadline is earlier. A later deadline, as after each ACK, does not change the

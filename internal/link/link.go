@@ -29,9 +29,6 @@ type Link interface {
 	// Capabilities returns the optional interfaces and properties that the link has.
 	Capabilities() Capabilities
 
-	// MTU is the largest packet in bytes, BTH to ICRC, that the link carries unfragmented.
-	MTU() int
-
 	// Join and Leave change the membership of a multicast group on the device's interface. They count: a group is
 	// left after as many calls of Leave as of Join.
 	Join(group netip.Addr) error

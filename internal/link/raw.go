@@ -10,7 +10,7 @@ type Raw interface {
 	// Send transmits a frame and does not keep it. An error reports that the network did not take it. It is safe
 	// for concurrent use.
 	Send(frame []byte) error
-	// MTU is the longest frame in bytes, without a VLAN tag.
+	// MTU returns the length of the longest frame in bytes, without a VLAN tag, as the network is now. It is slow.
 	MTU() int
 	// Close ends the link. No frame is received after it has returned.
 	Close() error

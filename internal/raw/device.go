@@ -45,7 +45,8 @@ type CQ interface {
 // Device steers frames between a link and its QPs and work queues.
 type Device struct {
 	cfg      Config
-	link     link.Raw // set while there are QPs
+	link     link.Raw     // set while there are QPs
+	mtu      atomic.Int64 // of link
 	Counters Counters
 
 	mu sync.Mutex // guards the table, the states of QPs and WQs, and the fields below
@@ -78,8 +79,12 @@ func NewDevice(c Config) *Device { return &Device{cfg: c} }
 // Open sets the device's link, before it has QPs, and starts receiving.
 func (d *Device) Open(l link.Raw) {
 	d.link = l
+	d.MTUChanged()
 	l.Start(d.receive)
 }
+
+// MTUChanged reads the MTU of the link, which is open, again.
+func (d *Device) MTUChanged() { d.mtu.Store(int64(d.link.MTU())) }
 
 // Close closes the link, after the QPs were removed.
 func (d *Device) Close() error { return d.link.Close() }

@@ -71,7 +71,7 @@ func (q *QP) sendOne(w *transport.SendWQE) {
 }
 
 // longest returns the length of the longest frame, with a VLAN tag.
-func (q *QP) longest() int { return q.dev.link.MTU() + vlanLen }
+func (q *QP) longest() int { return int(q.dev.mtu.Load()) + vlanLen }
 
 // room returns memory for a frame of n bytes.
 func (q *QP) room(n int) []byte {

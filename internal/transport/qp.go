@@ -15,7 +15,7 @@ type Config struct {
 	Type      Type
 	PD        uint32
 	SigAll    bool
-	PortMTU   int        // UD: the longest message, bytes
+	PortMTU   func() int // UD: the longest message now, bytes; nil: wire.MaxPayload
 	SrcNum    uint32     // UD: the source QPN of datagrams; 0: Num
 	IPOffload *IPOffload // UD; nil: none
 	SQ        *SendQueue

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"cmp"
 	"math/bits"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -87,16 +86,25 @@ func (r *requester) init(qp *QP) {
 // start enables sending from PSN attr.SQPSN on (RTR -> RTS).
 func (r *requester) start() {
 	qp := r.qp
-	r.mtu = uint32(qp.attr.MTU)
-	if qp.Type == UD {
-		r.mtu = uint32(cmp.Or(qp.PortMTU, wire.MaxPayload))
-	}
-	r.shift = uint8(bits.Len32(r.mtu) - 1)
+	r.setMTU()
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
 	r.life++
 	r.win.size = r.win.limit
 	r.resume()
+}
+
+// setMTU sets the longest payload of a packet. That of UD is the port's, which may change from message to message.
+func (r *requester) setMTU() {
+	qp := r.qp
+	r.mtu = uint32(qp.attr.MTU)
+	if qp.Type == UD {
+		r.mtu = wire.MaxPayload
+		if qp.PortMTU != nil {
+			r.mtu = uint32(qp.PortMTU())
+		}
+	}
+	r.shift = uint8(bits.Len32(r.mtu) - 1)
 }
 
 // stop returns the index of the first work request that must not be sent now.
@@ -224,6 +232,9 @@ func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool
 
 // begin assigns PSNs to w, or rejects it.
 func (r *requester) begin(now int64, w *SendWQE) bool {
+	if r.qp.Type == UD {
+		r.setMTU()
+	}
 	if w.count == 0 {
 		r.measure(w)
 	}

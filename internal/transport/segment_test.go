@@ -372,7 +372,12 @@ func TestTransmitInSmallTurns(t *testing.T) {
 // The longest message of a UD QP is that of its port, whatever the path MTU.
 func TestV_TR_06_LongestDatagram(t *testing.T) {
 	for port, longest := range map[int]int{2048: 2048, 0: wire.MaxPayload} {
-		s := newSender(t, UD, func(c *Config, a *Attr) { c.PortMTU, a.MTU = port, 256 })
+		s := newSender(t, UD, func(c *Config, a *Attr) {
+			a.MTU = 256
+			if c.PortMTU = nil; port > 0 {
+				c.PortMTU = func() int { return port }
+			}
+		})
 		s.send(longest)
 		s.sends(fmt.Sprintf("UD SEND ONLY 1000 deth 77 11 +%d", longest))
 		s.completes("wr 1 status 0 op 0")
@@ -380,6 +385,27 @@ func TestV_TR_06_LongestDatagram(t *testing.T) {
 		s.sends()
 		s.completes("wr 2 status 1")
 	}
+}
+
+// The longest message of a UD QP follows its port, which has the MTU of a network interface. A message that has begun
+// with the MTU of before is sent as a whole.
+func TestV_TR_06_LongestDatagramFollowsThePort(t *testing.T) {
+	mtu := 1024
+	s := newSender(t, UD, func(c *Config, _ *Attr) { c.PortMTU = func() int { return mtu } })
+	mtu = 4096
+	s.send(4096)
+	s.sends("UD SEND ONLY 1000 deth 77 11 +4096")
+	s.completes("wr 1 status 0 op 0")
+	s.send(4096)
+	if full := link.NewTxBatch(1, 2000); !s.qp.Transmit(s.now, full, 1) || !full.Empty() {
+		t.Fatal("a batch without room")
+	}
+	mtu = 512
+	s.sends("UD SEND ONLY 1001 deth 77 11 +4096")
+	s.completes("wr 2 status 0 op 0")
+	s.send(513)
+	s.sends()
+	s.completes("wr 3 status 1")
 }
 
 // A SEND or WRITE needs no right of its memory but to be registered.

@@ -83,7 +83,7 @@ func newSender(t *testing.T, typ Type, change func(c *Config, a *Attr)) *sender 
 		t.Fatal(err)
 	}
 	c := Config{
-		Num: 0x11, Type: typ, PD: testPD, SigAll: true, PortMTU: 1024, SQ: NewSendQueue(64, 8, 512),
+		Num: 0x11, Type: typ, PD: testPD, SigAll: true, PortMTU: func() int { return 1024 }, SQ: NewSendQueue(64, 8, 512),
 		RQ: NewRecvQueue(4, 1, false, testPD), SendCQ: s, RecvCQ: s, Regions: table, Host: s,
 	}
 	a := rtsAttr()

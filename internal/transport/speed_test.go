@@ -26,7 +26,7 @@ func newMill(tb testing.TB, typ Type) *mill {
 		c.SendCQ = m
 		a.MTU = 4096
 		if typ == UD {
-			c.PortMTU = 4096
+			c.PortMTU = func() int { return 4096 }
 		}
 	})
 	m.resp = make([]byte, wire.BTHLen+wire.AETHLen+4096)

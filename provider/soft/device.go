@@ -239,6 +239,7 @@ func (d *device) refresh() {
 		gone, was = gone && p.gone, was && olds[i].gone
 	}
 	d.bound.follow(d.allAddrs())
+	d.followMTU()
 	for i := range d.ports {
 		d.reportChanges(olds[i], d.ports[i].Load())
 	}

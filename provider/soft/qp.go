@@ -69,7 +69,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	inline := max(int(c.MaxInlineData), int(init.MaxTSOHeader))
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
-		PortMTU: p.ctx.dev.activeMTU().Bytes(),
+		PortMTU: func() int { return p.ctx.dev.activeMTU().Bytes() },
 		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), inline),
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,

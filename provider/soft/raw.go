@@ -96,6 +96,16 @@ func (d *device) closeFrames() {
 	}
 }
 
+// followMTU makes the link of frames follow the MTU of its interface.
+func (d *device) followMTU() {
+	u := &d.rawUse
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.users > 0 {
+		d.frames.MTUChanged()
+	}
+}
+
 // rawCaps sets the attributes for Ethernet frames.
 func (d *device) rawCaps(attr *verbs.DeviceAttr) {
 	if !d.hasFrames() {

@@ -69,9 +69,6 @@ func (l *Link) setAddrs(addrs []netip.Addr) error {
 // Capabilities returns the empty set.
 func (*Link) Capabilities() link.Capabilities { return link.Capabilities{} }
 
-// MTU is the fabric's MTU in bytes.
-func (l *Link) MTU() int { return l.fabric.cfg.MTU }
-
 // Join joins a multicast group.
 func (l *Link) Join(group netip.Addr) error {
 	l.fabric.mu.Lock()

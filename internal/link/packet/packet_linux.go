@@ -36,7 +36,7 @@ var allProtocols = binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.E
 type port struct {
 	file *os.File
 	raw  syscall.RawConn
-	mtu  int
+	ifi  *net.Interface // as it was when the port was opened
 	done sync.WaitGroup
 	rx   receiver
 }
@@ -57,7 +57,7 @@ func Open(name string) (link.Raw, error) {
 		_ = unix.Close(fd)
 		return nil, explain(name, err)
 	}
-	p := &port{file: os.NewFile(uintptr(fd), "packet socket of "+name), mtu: ifi.MTU + ethHeader}
+	p := &port{file: os.NewFile(uintptr(fd), "packet socket of "+name), ifi: ifi}
 	p.raw, _ = p.file.SyscallConn() // fails for a closed file only
 	return p, nil
 }
@@ -92,7 +92,14 @@ func setUp(fd, ifindex int) error {
 	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: allProtocols, Ifindex: ifindex})
 }
 
-func (p *port) MTU() int { return p.mtu }
+// MTU returns the length of the longest frame as the interface is now, or as it was if it is gone.
+func (p *port) MTU() int {
+	ifi, err := net.InterfaceByIndex(p.ifi.Index)
+	if err != nil {
+		ifi = p.ifi
+	}
+	return ifi.MTU + ethHeader
+}
 
 // Send gives a frame to the kernel.
 func (p *port) Send(frame []byte) error {

@@ -127,7 +127,6 @@ func (l *fakeLink) Ports() (ports []link.Port) {
 	return ports
 }
 func (*fakeLink) SetAddrs([]netip.Addr) error { return nil }
-func (*fakeLink) MTU() int                    { return 4200 }
 func (*fakeLink) Join(netip.Addr) error       { return nil }
 func (*fakeLink) Leave(netip.Addr) error      { return nil }
 func (*fakeLink) Close() error                { return nil }

@@ -14,8 +14,8 @@ import (
 
 // A Config configures Open. The zero value of each field but Addrs is usable.
 type Config struct {
-	// Interface is the name of the network interface, for multicast, link-local addresses and the MTU. Empty
-	// means the interface that has the first address.
+	// Interface is the name of the network interface, for multicast and link-local addresses. Empty means the interface
+	// that has the first address.
 	Interface string
 	// Addrs are the local addresses, without zones: at least one.
 	Addrs []netip.Addr
@@ -52,13 +52,6 @@ const (
 	sourcePorts     = 0x4000
 
 	defaultHopLimit = 64
-
-	udpHeader = 8
-	// ipOverhead is the length of the IP and UDP headers, in bytes. IPv6 is assumed, because a device has one MTU
-	// for all its addresses.
-	ipOverhead = 40 + udpHeader
-	// maxIP is the length of the longest IP packet, in bytes, for every interface.
-	maxIP = 65535
 )
 
 // withDefaults checks c and sets its defaults, also from the environment.
@@ -151,6 +144,3 @@ func hasAddr(ifi *net.Interface, addr netip.Addr) bool {
 	}
 	return false
 }
-
-// mtuOf returns the length of the longest packet, BTH to ICRC, that fits into one IP packet of an interface.
-func mtuOf(ifi *net.Interface) int { return min(ifi.MTU, maxIP) - ipOverhead }

@@ -24,7 +24,6 @@ type Link struct {
 	ports []*port
 
 	loopback bool
-	mtu      int         // length of the longest packet in bytes
 	gso      atomic.Bool // UDP_SEGMENT is not known to fail
 	gro      atomic.Bool // UDP_GRO is in use
 
@@ -71,8 +70,7 @@ func openBatched(cfg Config) (link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, mtu: mtuOf(ifi),
-		groups: map[netip.Addr]int{}}
+	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, groups: map[netip.Addr]int{}}
 	l.members, l.claims = map[netip.Addr]*member{}, map[*serviceClaim]struct{}{}
 	l.gso.Store(!cfg.NoGSO)
 	l.gro.Store(!cfg.NoGRO && trustGRO())
@@ -120,9 +118,6 @@ func (l *Link) Ports() []link.Port {
 	}
 	return ports
 }
-
-// MTU returns the length of the longest packet, BTH to ICRC.
-func (l *Link) MTU() int { return l.mtu }
 
 // RecvBuffer returns the size of the kernel buffer of each receive socket in bytes. A packet takes up to twice its
 // length of it.
@@ -343,7 +338,7 @@ func versionAtLeast(release string, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// Close closes the sockets and ends a Wait.
+// Close closes the sockets and ends a Wait. It returns after Config.Lost.
 func (l *Link) Close() error {
 	l.stopMembers()
 	if !l.shut() {

@@ -65,8 +65,6 @@ func (l *plainLink) Ports() []link.Port {
 	return ports
 }
 
-func (l *plainLink) MTU() int { return mtuOf(l.ifi) }
-
 // Capabilities returns the buffer size that was requested: package net does not return the one that the kernel gave.
 func (l *plainLink) Capabilities() link.Capabilities {
 	return link.Capabilities{RecvBuffer: l.cfg.RecvBuffer}

@@ -163,7 +163,6 @@ func (p *port) socketFor(path *link.Path) *txSocket {
 			p.tx = append(p.tx, t)
 			return t
 		}
-		p.noMore = true // no descriptors, or no ports
 	}
 	return all[int(path.Source)%n]
 }
@@ -212,9 +211,6 @@ func (p *port) alike(a, b *link.Path) bool {
 func (p *port) train(b *link.TxBatch, i int) int {
 	pkts := b.Packets[i:]
 	first := &pkts[0]
-	if first.Len > p.link.mtu {
-		return 1
-	}
 	to := wire.BTH(b.Bytes(i)).DestQPN()
 	if to == wire.GSIQPN {
 		return 1 // the kernel reads the communication ID
