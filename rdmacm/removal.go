@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -160,14 +161,17 @@ func (h *Host) extend() bool {
 		h.mu.Unlock()
 		return false
 	}
-	wild := map[*ID][]*device{}
-	for id := range h.wild {
-		devices, _ := h.choices(id.ps) // a device that cannot be opened now is tried again
-		wild[id] = slices.Clone(devices)
+	wild := slices.Collect(maps.Keys(h.wild))
+	of := map[PortSpace][]*device{}
+	for _, id := range wild {
+		if _, ok := of[id.ps]; !ok { // to list the devices takes many system calls
+			devices, _ := h.choices(id.ps) // a device that cannot be opened now is tried again
+			of[id.ps] = slices.Clone(devices)
+		}
 	}
 	h.mu.Unlock()
-	for id, devices := range wild {
-		for _, d := range devices {
+	for _, id := range wild {
+		for _, d := range of[id.ps] {
 			id.extendTo(d)
 		}
 	}

@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"os"
 	"testing"
@@ -100,6 +101,31 @@ func TestManyIDsListTheDevicesOnce(t *testing.T) {
 			t.Error("a new device would not be found")
 		}
 	})
+}
+
+// Many listeners on all devices do not list the devices of the host each when it looks for new ones.
+func TestManyListenersListTheDevicesOnce(t *testing.T) {
+	f := rdmatest.New(rdmatest.Config{RealTime: true})
+	dev, err := f.NewDevice("a", netip.AddrFrom4([4]byte{198, 18, 0, 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := NewHost(dev)
+	for i := range 20 {
+		id, err := h.CreateID(nil, []PortSpace{PSTCP, PSUDP}[i%2], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer id.Close()
+		if err := errors.Join(id.BindAddr(netip.MustParseAddrPort("0.0.0.0:0")), id.Listen(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lists, list := 0, h.list
+	h.list = func() ([]*verbs.Device, error) { lists++; return list() }
+	if !h.extend() || lists != 2 {
+		t.Errorf("20 listeners of two port spaces listed the devices %d times", lists)
+	}
 }
 
 // The first device that can reach the peer is chosen, not the first one.
