@@ -11,8 +11,8 @@ import (
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
-// TestV_PORT_04_MTUFollowsTheInterface: the active MTU of a port is that of its interface at the time. So is the longest
-// message of the UD QPs and RAW_PACKET QPs that exist. No event reports the change, as rxe has none either.
+// TestV_PORT_04_MTUFollowsTheInterface: the active MTU of a port is that of its interface at the time, and limits the
+// messages of existing UD and RAW_PACKET QPs. No event reports the change, as rxe has none either.
 func TestV_PORT_04_MTUFollowsTheInterface(t *testing.T) {
 	if !apart.Run(t) {
 		return
