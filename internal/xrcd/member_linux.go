@@ -171,12 +171,15 @@ const acceptPause = 20 * time.Millisecond
 func (m *Member) add(u *net.UnixConn) (*Conn, error) {
 	c := newConn(u, m.remove)
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		c.Close()
+	closed := m.closed
+	if !closed {
+		m.conns[c] = struct{}{}
+	}
+	m.mu.Unlock()
+	if closed {
+		c.Close() // calls remove
 		return nil, net.ErrClosed
 	}
-	m.conns[c] = struct{}{}
 	return c, nil
 }
 

@@ -266,3 +266,27 @@ func TestAnotherUser(t *testing.T) {
 		t.Errorf("after its end: %v", err)
 	}
 }
+
+// A connection that begins while the member leaves the domain is closed.
+func TestConnectionDuringClose(t *testing.T) {
+	d := newDomain()
+	b := join(t, d)
+	a, err := Join(d, How{Create: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Close()
+	done := make(chan error, 1)
+	go func() {
+		_, err := a.Dial(b.Number())
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("%v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Dial does not return")
+	}
+}
