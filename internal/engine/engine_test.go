@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/link/mem"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 var localAddr = netip.MustParseAddr("10.0.0.1")
@@ -212,6 +214,26 @@ func TestInboxIsBounded(t *testing.T) {
 	}
 	if len(b.slots) != inboxSize || b.drops() != 7 {
 		t.Errorf("%d packets, %d dropped", len(b.slots), b.drops())
+	}
+}
+
+// TestInboxCopiesByReference: a packet that waits for another shard does not depend on memory of its sender, which may be
+// unmapped before that shard takes the packet. One whose payload was no longer valid when it was copied is dropped.
+func TestInboxCopiesByReference(t *testing.T) {
+	var b inbox
+	now := new(atomic.Uint64)
+	now.Store(5)
+	packet := make([]byte, wire.BTHLen)
+	wire.BTH(packet).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 1, 0, 0)
+	p := &link.RxPacket{Data: packet, Epoch: link.NewEpoch(now, 5)}
+	b.put(1, p)
+	now.Store(6)
+	b.put(1, p)
+	for i, want := range []uint16{0xFFFF, 0} {
+		got := &b.slots[i].pkt
+		if key := wire.BTH(got.Data).PKey(); key != want || got.Epoch != (link.Epoch{}) {
+			t.Errorf("packet %d: P_Key %#x, %+v", i, key, got.Epoch)
+		}
 	}
 }
 

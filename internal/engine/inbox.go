@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // inboxSize bounds the packets that wait for another shard. Further packets are dropped, as by a full socket.
@@ -82,11 +83,14 @@ func (b *inbox) slot(qpn uint32) *inboxSlot {
 	return s
 }
 
-// take copies a packet.
+// take copies a packet. If its payload was no longer valid when it was copied, the QP drops it by its P_Key. Nothing of
+// the sender's memory is left, which the link may unmap before the packet is delivered.
 func (s *inboxSlot) take(p *link.RxPacket) {
 	s.pkt = *p
-	s.buf = p.Append(s.buf[:0])
-	s.pkt.Data, s.pkt.Body, s.pkt.Away = s.buf, nil, nil
+	if s.buf = p.Append(s.buf[:0]); p.Epoch.Over() {
+		wire.BTH(s.buf).SetPKey(0)
+	}
+	s.pkt.Data, s.pkt.Body, s.pkt.Away, s.pkt.Epoch = s.buf, nil, nil, link.Epoch{}
 }
 
 // drain delivers all packets. s is held.
