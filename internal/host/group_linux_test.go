@@ -64,7 +64,7 @@ func testMember(t *testing.T, key Key) *testGroup {
 	g.Group, err = Join(key, Config{
 		Open: opener(key), RecvBuffer: 1 << 20,
 		Deliver: func(m Mail) { g.mail <- m }, Send: func(w []Will) { g.sent <- w },
-		Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}); g.led <- 1 },
+		Lead: func(gsi, strays int) error { closeFDs([]int{gsi, strays}); g.led <- 1; return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -362,7 +362,7 @@ func unstarted(t *testing.T, key Key) *testGroup {
 	g := &testGroup{}
 	var err error
 	g.Group, err = Join(key, Config{Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {},
-		Send: func([]Will) {}, Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}) }})
+		Send: func([]Will) {}, Lead: func(gsi, strays int) error { closeFDs([]int{gsi, strays}); return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -401,7 +401,7 @@ func TestLeaderEndsBeforeStart(t *testing.T) {
 		joined := &testGroup{led: make(chan int, 1)}
 		var err error
 		joined.Group, err = Join(key, Config{Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {},
-			Send: func([]Will) {}, Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}) }})
+			Send: func([]Will) {}, Lead: func(gsi, strays int) error { closeFDs([]int{gsi, strays}); return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -473,13 +473,20 @@ func (s *emfileStore) use(first int, f func(fds []int)) error {
 	return s.store.use(first, f)
 }
 
-// A leader without descriptors reads the sockets of QP 1 once it has some again.
+// A leader without descriptors reads the sockets of QP 1 once it has some again, also if the link needs more of them.
 func TestLeaderReadsOnceItHasDescriptors(t *testing.T) {
 	t.Setenv(envRun, t.TempDir())
-	key, led := ownKey(), make(chan int, 1)
+	key, led, refusals := ownKey(), make(chan int, 1), 2
 	g, err := Join(key, Config{
 		Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {}, Send: func([]Will) {},
-		Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}); led <- 1 },
+		Lead: func(gsi, strays int) error {
+			closeFDs([]int{gsi, strays})
+			if refusals--; refusals >= 0 {
+				return unix.EMFILE
+			}
+			led <- 1
+			return nil
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

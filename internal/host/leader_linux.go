@@ -33,8 +33,9 @@ type Config struct {
 	// Send sends the last wills of processes that have died.
 	Send func([]Will)
 	// Lead is called when this process becomes the reader of the socket of QP 1 and of that of strays, with
-	// descriptors that it owns. Strays need not be read at once, and at a limited rate only.
-	Lead func(gsi, strays int)
+	// descriptors that it owns. Strays need not be read at once, and at a limited rate only. After an error, for want of
+	// descriptors, it is called again.
+	Lead func(gsi, strays int) error
 	// Screen makes the screen of the requests for a process with a board; nil: there is none.
 	Screen func(*board.Board) board.Screen
 	// Lost is called when verbena serve has ended: the sockets of the slots receive nothing afterwards.
@@ -209,7 +210,9 @@ func (l *leader) startReading() error {
 		closeFDs([]int{gsi, strays})
 		return fmt.Errorf("link/udp: duplicating the sockets of QP 1: %w", err)
 	}
-	l.cfg.Lead(gsi, strays)
+	if err := l.cfg.Lead(gsi, strays); err != nil {
+		return err
+	}
 	close(l.reading)
 	return nil
 }

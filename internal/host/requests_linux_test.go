@@ -68,7 +68,7 @@ func reader(t *testing.T, key Key) (g *Group, gsi, strays int) {
 	fds := make(chan [2]int, 1)
 	g, err := Join(key, Config{
 		Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {}, Send: func([]Will) {},
-		Lead: func(gsi, strays int) { fds <- [2]int{gsi, strays} },
+		Lead: func(gsi, strays int) error { fds <- [2]int{gsi, strays}; return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -39,7 +39,7 @@ func testServer(t *testing.T) (Key, *Server, chan []Will) {
 	sent := make(chan []Will, 16)
 	s, err := Serve(key, Config{
 		Open: opener(key), RecvBuffer: 1 << 20, Deliver: func(Mail) {},
-		Send: func(w []Will) { sent <- w }, Lead: func(gsi, strays int) { closeFDs([]int{gsi, strays}) },
+		Send: func(w []Will) { sent <- w }, Lead: func(gsi, strays int) error { closeFDs([]int{gsi, strays}); return nil },
 	}, Sharing{Mode: 0o700, GID: -1, UID: -1})
 	if err != nil {
 		t.Fatal(err)

@@ -268,3 +268,33 @@ func TestLostDuringOpen(t *testing.T) {
 		t.Errorf("Open returns %v", err)
 	}
 }
+
+// TestLeadingWithoutDescriptors checks that a link that has no descriptor left to watch the socket of QP 1 says so, and
+// reads both sockets when it has.
+func TestLeadingWithoutDescriptors(t *testing.T) {
+	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	p := l.ports[0]
+	lead := func(lead func(gsi, strays int) error) error {
+		t.Helper()
+		var fds [2]int
+		for i := range fds {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fds[i] = fd
+		}
+		return lead(fds[0], fds[1])
+	}
+	err := lead(func(gsi, strays int) (err error) {
+		withoutDescriptors(t, func() { err = l.lead(nil, lo4b, gsi, strays) })
+		return err
+	})
+	if !errors.Is(err, unix.EMFILE) || len(p.rx) != 1 || len(p.strays) != 0 {
+		t.Errorf("without descriptors: %v, with %d sockets and %d readers", err, len(p.rx), len(p.strays))
+	}
+	err = lead(func(gsi, strays int) error { return l.lead(nil, lo4b, gsi, strays) })
+	if err != nil || len(p.rx) != 2 || len(p.strays) != 1 {
+		t.Errorf("with descriptors: %v, with %d sockets and %d readers", err, len(p.rx), len(p.strays))
+	}
+}

@@ -45,7 +45,7 @@ func Serve(cfg Config, with host.Sharing) (_ *Server, err error) {
 	for _, a := range cfg.Addrs {
 		hc := l.hostConfig(a)
 		var h *host.Server
-		hc.Lead = func(gsi, strays int) { l.lead(h, a, gsi, strays) }
+		hc.Lead = func(gsi, strays int) error { return l.lead(h, a, gsi, strays) }
 		if h, err = host.Serve(KeyOf(cfg.Port, a, ifi.Index), hc, with); err != nil {
 			return nil, err
 		}

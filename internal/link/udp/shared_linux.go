@@ -118,7 +118,7 @@ func (l *Link) joinGroup(a netip.Addr) (err error) {
 	}
 	m := &member{uses: map[uint64]int{}}
 	cfg := l.hostConfig(a)
-	cfg.Lead = func(gsi, strays int) { l.leadAs(m, a, gsi, strays) }
+	cfg.Lead = func(gsi, strays int) error { return l.leadAs(m, a, gsi, strays) }
 	cfg.Lost = func(err error) { go l.lost(m, a, err) }
 	if m.group, err = host.Join(KeyOf(l.cfg.Port, a, l.ifi.Index), cfg); err != nil {
 		return err
@@ -187,25 +187,28 @@ func (l *Link) learn(fd int) {
 
 // leadAs is lead for a member. If the link has left the address meanwhile, the sockets are closed: they would keep the
 // port from whoever gets the address next, this link included.
-func (l *Link) leadAs(m *member, a netip.Addr, gsi, strays int) {
+func (l *Link) leadAs(m *member, a netip.Addr, gsi, strays int) error {
 	l.membersMu.Lock() // dropAddr deletes the member before it removes the sockets of the address
 	defer l.membersMu.Unlock()
 	if l.members[a] == m {
-		l.lead(m.group, a, gsi, strays)
-		return
+		return l.lead(m.group, a, gsi, strays)
 	}
 	unix.Close(gsi)
 	unix.Close(strays)
+	return nil
 }
 
-// lead makes port 0 read the socket of QP 1 at an address, and a goroutine that of strays.
-func (l *Link) lead(g forwarder, a netip.Addr, gsi, strays int) {
+// lead makes port 0 read the socket of QP 1 at an address, and a goroutine that of strays. If it fails, it closes both.
+func (l *Link) lead(g forwarder, a netip.Addr, gsi, strays int) error {
 	rx := rxSocket{fd: gsi, addr: a, shared: true, index: host.GSI, group: g}
 	if err := l.ports[0].add(rx, nil); err != nil {
 		unix.Close(gsi)
+		unix.Close(strays)
+		return err
 	}
 	rx.fd, rx.index = strays, host.Strays
 	l.ports[0].readStrays(rx)
+	return nil
 }
 
 // lost ends receiving at an address after verbena serve has ended: no packets arrive, and the next verbena serve

@@ -92,26 +92,31 @@ func TestSourcePortsAreSpread(t *testing.T) {
 	}
 }
 
+// withoutDescriptors runs a function while the process can open no descriptor.
+func withoutDescriptors(t *testing.T, f func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	f()
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestSourcePortsWithoutSockets checks that the open sockets are used while the process has no descriptor for another
 // one, and that paths get their source ports again some time after it has.
 func TestSourcePortsWithoutSockets(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1}).(*Link)
 	l.loopback = false // a loopback interface does not spread
 	p := l.ports[0]
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	limit := func(n uint64) {
-		t.Helper()
-		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: old.Max}); err != nil {
-			t.Fatal(err)
-		}
-	}
 	path := &link.Path{Src: lo4, Dst: lo4b, Source: p.tx[0].port ^ 1}
-	limit(0)
-	s := p.socketFor(path)
-	limit(old.Cur)
+	var s *txSocket
+	withoutDescriptors(t, func() { s = p.socketFor(path) })
 	if s != p.tx[0] {
 		t.Errorf("%+v without descriptors", s)
 	}
