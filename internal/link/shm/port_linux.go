@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"maps"
 	"math/bits"
 	"net/netip"
 	"sync/atomic"
@@ -25,6 +26,7 @@ type port struct {
 
 	dirty   []*txRing
 	routes  map[routeKey]*route // of paths without a prepared route
+	dropAt  int                 // the number of routes from which on dropRoutes looks at them
 	last    routeKey
 	lastTo  *route
 	turn    int    // index of the first ring set that the next Recv reads
@@ -61,7 +63,8 @@ const (
 	// burstHold is how many times longer than other packets later datagrams wait: no retransmission replaces them.
 	burstHold = 5
 
-	maxRoutes = 4096
+	maxRoutes  = 4096
+	someRoutes = 64 // fewer are not looked at; see dropRoutes
 	// A path without a prepared route is looked up again after routeAge, if its packets go over the other link.
 	routeAge = time.Second
 )
@@ -82,14 +85,24 @@ func (p *port) routeOf(path *link.Path, qpn uint32) *route {
 	}
 	r := p.routes[k]
 	if r == nil || !r.fresh() {
-		if p.routes == nil || len(p.routes) >= maxRoutes {
-			p.routes = make(map[routeKey]*route)
-		}
+		p.dropRoutes()
 		r = p.link.route(path.Dst, qpn)
 		p.routes[k] = r
 	}
 	p.last, p.lastTo = k, r
 	return r
+}
+
+// dropRoutes makes room for a route. Those that would be looked up again keep the memory of processes that have ended;
+// they go whenever the number of routes has doubled.
+func (p *port) dropRoutes() {
+	switch {
+	case p.routes == nil, len(p.routes) >= maxRoutes:
+		p.routes, p.dropAt = make(map[routeKey]*route), someRoutes
+	case len(p.routes) >= p.dropAt:
+		maps.DeleteFunc(p.routes, func(_ routeKey, r *route) bool { return !r.fresh() })
+		p.dropAt = max(someRoutes, 2*len(p.routes))
+	}
 }
 
 // waits reports whether the next packet along a path waits for the route's handshake. The first datagrams do not, since

@@ -287,6 +287,29 @@ func TestLossOfTheSenderAtABusyReceiver(t *testing.T) {
 	}
 }
 
+// TestRoutesToEndedProcesses checks that a sender of datagrams does not keep the memory that it shared with processes
+// that have ended, however many of them come and go.
+func TestRoutesToEndedProcesses(t *testing.T) {
+	var d testDirectory
+	a := d.open(t, addrA, 1)
+	path := &link.Path{Src: addrA, Dst: addrB}
+	for qpn := range uint32(4 * someRoutes) {
+		b := d.open(t, addrB, 1)
+		a.await("ring set", func() bool { return a.p.routeOf(path, qpn).rings.Load() != nil })
+		b.Close()
+		<-a.lost
+	}
+	dead := 0
+	for _, r := range a.p.routes {
+		if !r.fresh() {
+			dead++
+		}
+	}
+	if dead > someRoutes {
+		t.Errorf("%d routes to processes that have ended", dead)
+	}
+}
+
 func TestPlaceDoesNotAllocate(t *testing.T) {
 	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
