@@ -217,8 +217,8 @@ func TestInboxIsBounded(t *testing.T) {
 	}
 }
 
-// TestInboxCopiesByReference: a packet that waits for another shard does not depend on memory of its sender, which may be
-// unmapped before that shard takes the packet. One whose payload was no longer valid when it was copied is dropped.
+// TestInboxCopiesByReference: a packet that waits for another shard does not depend on memory of its sender, which may
+// be unmapped before that shard takes the packet. One whose payload was no longer valid then is dropped.
 func TestInboxCopiesByReference(t *testing.T) {
 	var b inbox
 	now := new(atomic.Uint64)
