@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -233,6 +234,17 @@ func TestTriesOfTheRouteBeginAnew(t *testing.T) {
 		st.tries = 3
 		if st.onEvent(&cmEvent{Type: rdmacm.EventAddrResolved}); st.resolveTimeout() != time.Second {
 			t.Errorf("the time-out is %v", st.resolveTimeout())
+		}
+	})
+}
+
+// A route that the program gives is used instead of one that is looked for.
+func TestRouteOfTheProgram(t *testing.T) {
+	connecting(t, func(st *Stream) {
+		st.SetRoute([]byte{1, 2, 3})
+		st.onEvent(&cmEvent{Type: rdmacm.EventAddrResolved})
+		if st.err == nil || !strings.Contains(st.err.Error(), "set_option") {
+			t.Errorf("%v, want that of a route of 3 bytes", st.err)
 		}
 	})
 }

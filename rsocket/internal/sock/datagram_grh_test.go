@@ -276,6 +276,15 @@ func TestSlotsOfSends(t *testing.T) {
 	if slices.Sort(got); string(got) != "012" {
 		t.Errorf("the slots have the messages %q", got)
 	}
+	await(t, func() bool { // they are sent, and free again
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		q.progress(d)
+		return len(q.free) == slots
+	})
+	if slices.Sort(q.free); !slices.Equal(q.free, []int{0, 1, 2}) {
+		t.Errorf("the slots %v are free", q.free)
+	}
 	d.Close()
 	dst.forget()
 	q.close()

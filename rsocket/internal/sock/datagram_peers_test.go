@@ -103,6 +103,7 @@ func TestPathOfAPeer(t *testing.T) {
 		if _, err := dst.path(); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			t.Errorf("from an address that is no longer there: %v", err)
 		}
+		dst.to = ownAddr
 		if dst.learn(7); dst.ah != nil || dst.qpn != 0 {
 			t.Errorf("from an address that is no longer there: QP %d", dst.qpn)
 		}

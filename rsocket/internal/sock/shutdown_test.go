@@ -162,3 +162,27 @@ func TestCloseLingersInTheBackground(t *testing.T) {
 		})
 	}
 }
+
+// Close over TCP tells a peer that has ended sending, too, that the connection is over.
+func TestCloseEndsTheConnectionOverTCP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, _ := withCQ(t) // Close frees all
+		connect(st)
+		st.hub, st.words = &Hub{users: 2}, true
+		st.m.Shutdown(false, true)
+		st.m.NextControl()
+		st.m.OnControlSent()
+		ok(t, st.m.OnMessage(rs.Word(rs.OpCtrl, rs.CtrlShutdown), 0))
+		id := st.id
+		st.Close(time.Second)
+		st.mu.Lock()
+		if !st.qpEnded || st.state != streamConnected {
+			t.Errorf("the QP has ended %v, state %d", st.qpEnded, st.state)
+		}
+		st.mu.Unlock()
+		time.Sleep(2 * lingerBackground)
+		if err := id.Close(); err == nil {
+			t.Error("the ID was open")
+		}
+	})
+}

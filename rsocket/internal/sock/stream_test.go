@@ -247,3 +247,14 @@ func TestNameOfAStream(t *testing.T) {
 	}
 	ok(t, id.Close())
 }
+
+// A peer that breaks the protocol ends the stream with EPROTO, though it has no ID yet.
+func TestPeerBreaksTheProtocol(t *testing.T) {
+	st := NewStream(nil, Options{})
+	st.state = streamConnected
+	st.mu.Lock()
+	if st.breakOff(errors.New("x")); st.state != streamFailed || !errors.Is(st.err, syscall.EPROTO) {
+		t.Errorf("state %d, %v", st.state, st.err)
+	}
+	st.mu.Unlock()
+}
