@@ -186,3 +186,27 @@ func TestCloseEndsTheConnectionOverTCP(t *testing.T) {
 		}
 	})
 }
+
+// The end of reading alone does not wait for what was written.
+func TestEndOfReadingDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, free := withCQ(t)
+		connect(st)
+		st.established = true
+		for st.m.Keepalive() { // these messages are not acknowledged
+		}
+		begin := time.Now()
+		for write, want := range []time.Duration{0, MaxLinger} {
+			ok(t, st.Shutdown(write == 0, write == 1))
+			if took := time.Since(begin); took != want {
+				t.Errorf("the end of writing %v: %v, want %v", write == 1, took, want)
+			}
+		}
+		st.mu.Lock()
+		st.closed = true // ends the wait in the background
+		st.wakeAll()
+		st.mu.Unlock()
+		synctest.Wait()
+		free()
+	})
+}
