@@ -354,15 +354,13 @@ int connect(int fd, const struct sockaddr *a, socklen_t n)
 	result = attempt(rs, a, n);
 	if (result && errno == EINVAL && listens(rs))
 		return fail(EISCONN);
-	if (!result && own(rs)->type == SOCK_STREAM)
-		atomic_store(&own(rs)->progress, CONNECTED);
-	if (!result || errno != EINPROGRESS)
+	if (own(rs)->type != SOCK_STREAM || (result && errno != EINPROGRESS))
 		return result;
-	atomic_store(&own(rs)->progress, CONNECTING);
+	atomic_store(&own(rs)->progress, result ? CONNECTING : CONNECTED);
 	atomic_store(&own(rs)->shut, 0);
 	used_up(rs, POLLIN); // epoll may have told of a socket without a connection
 	used_up(rs, POLLOUT);
-	return own(rs)->nonblock ? -1 : connection(rs, before);
+	return !result || own(rs)->nonblock ? result : connection(rs, before);
 }
 
 int fstat(int fd, struct stat *st)
