@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -132,5 +133,30 @@ func TestWaitsWhileConnected(t *testing.T) {
 			t.Error("the wait goes on after the end of the connection")
 		}
 		forget()
+	}
+}
+
+// An ID has a connection if the manager has one for it, or if the kernel or TCP makes one.
+func TestIDsWithAConnection(t *testing.T) {
+	for _, c := range []struct {
+		of   *device // nil: not bound
+		cmid bool
+		conn connState
+		want bool
+	}{
+		{nil, false, connNone, false}, {nil, false, connRequesting, false}, {new(device), false, connNone, false},
+		{new(device), false, connRequesting, false}, {new(device), true, connNone, true},
+		{new(device), true, connRequesting, true}, {&device{streams: true}, false, connNone, false},
+		{&device{streams: true}, false, connRequesting, true}, {&device{kernel: true}, false, connNone, false},
+		{&device{kernel: true}, false, connRequested, true},
+	} {
+		id := new(ID)
+		id.dev, id.conn = c.of, c.conn
+		if c.cmid {
+			id.cmid = new(cm.ID)
+		}
+		if got := id.hasConnection(); got != c.want {
+			t.Errorf("%+v: %v, want %v", c, got, c.want)
+		}
 	}
 }
