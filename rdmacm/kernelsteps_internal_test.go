@@ -209,3 +209,17 @@ func TestKernelListensWithAGroup(t *testing.T) {
 		w.ok(id.Close())
 	})
 }
+
+// An adapter that is in use is watched for its removal.
+func TestKernelDeviceIsWatched(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		id := w.id(PSTCP)
+		w.ok(id.BindAddr(netip.AddrPortFrom(fuzzHere, 0)))
+		w.h.mu.Lock()
+		if d := id.dev; !d.up || d.async == nil {
+			t.Errorf("the device has started: %v; it is watched: %v", d.up, d.async != nil)
+		}
+		w.h.mu.Unlock()
+		w.ok(id.Close())
+	})
+}
