@@ -1,11 +1,16 @@
 package rdmacm
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
+	"github.com/verbena-rdma/verbena/internal/control"
+	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -158,5 +163,42 @@ func TestIDsWithAConnection(t *testing.T) {
 		if got := id.hasConnection(); got != c.want {
 			t.Errorf("%+v: %v, want %v", c, got, c.want)
 		}
+	}
+}
+
+// A report has a listener on all devices at those where it listens, and the counters in the order of their names.
+func TestReportOfAListener(t *testing.T) {
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	var devices []*verbs.Device
+	for i, a := range []netip.Addr{fuzzHere, fuzzThere} {
+		dev, err := fab.NewDevice(string(rune('a'+i)), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		devices = append(devices, dev)
+	}
+	h := NewHost(devices...)
+	l, err := h.CreateID(nil, PSTCP, nil)
+	if err == nil {
+		err = l.Listen(1)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	ended := l.unlistenOn(h.devices[1])
+	l.mu.Unlock()
+	giveBack(ended)
+	r := control.Report{Devices: []control.Device{{Name: "a"}, {Name: "b"}, {Name: "c"}}}
+	h.describe(&r)
+	for i, want := range []int{1, 0, 0} {
+		d := &r.Devices[i]
+		sorted := slices.IsSortedFunc(d.CM, func(a, b control.Counter) int { return strings.Compare(a.Name, b.Name) })
+		if len(d.CMIDs) != want || !sorted || (len(d.CM) > 0) != (i < 2) {
+			t.Errorf("%s: %d IDs, want %d; %d counters, in order %v", d.Name, len(d.CMIDs), want, len(d.CM), sorted)
+		}
+	}
+	if err := errors.Join(l.Close(), h.Close()); err != nil {
+		t.Error(err)
 	}
 }

@@ -184,6 +184,9 @@ func TestAddressOfSeveralPorts(t *testing.T) {
 			t.Errorf("port %d: place %v, want port %d", asked, got, want)
 		}
 	}
+	if got := d.find(fuzzHere); got.port != 2 {
+		t.Errorf("without a port: place %v, want port 2", got)
+	}
 	if err := ctx.Close(); err != nil {
 		t.Error(err)
 	}
