@@ -234,9 +234,12 @@ const (
 	chunk        = 16 << 10
 	chunkPackets = 16
 	// fullTimeout limits how long packets wait while the receiver takes nothing out of a full ring. Then they are
-	// dropped, as in a network. A live receiver on a busy machine waits longer for a core, so that packets that are not
-	// sent again (UC) have a limit of their own.
-	fullTimeout     = 40 * time.Millisecond
+	// dropped, as in a network. A live receiver on a busy machine waits hundreds of milliseconds for a core, and shows
+	// only each eighth of the ring that it has read; packets that are dropped meanwhile use up the retries of their QPs.
+	// Packets that are not sent again (UC) have a limit of their own, and so have datagrams (UD), which otherwise keep
+	// others to other peers waiting.
+	fullTimeout     = 500 * time.Millisecond
+	fullAnyTimeout  = 40 * time.Millisecond
 	fullOnceTimeout = 2 * time.Second
 )
 
@@ -292,8 +295,11 @@ func (r *txRing) stuck(path *link.Path) bool {
 		return false
 	}
 	limit := fullTimeout
-	if path.InOrder {
+	switch {
+	case path.InOrder:
 		limit = fullOnceTimeout
+	case path.AnyOrder:
+		limit = fullAnyTimeout
 	}
 	return now.Sub(r.since) > limit
 }

@@ -116,6 +116,26 @@ func testFullRing(t *testing.T, inOrder bool, limit time.Duration) {
 	b.next()
 }
 
+// TestPausedReceiver checks that packets wait for a receiver that has no core for a tenth of a second: with many QPs the
+// loss of their packets in each pause used up the retries of some.
+func TestPausedReceiver(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	path := a.ready(addrB, 7)
+	for a.put(path, 7, 4096, 0) {
+		a.p.Send(a.tx)
+	}
+	const pause = 100 * time.Millisecond
+	begin := time.Now()
+	for time.Since(begin) < pause {
+		a.put(path, 7, 4096, 0)
+	}
+	if c := a.p.Counters(); c.TxDropped != 0 && time.Since(begin) < 2*pause { // this end may have had no core either
+		t.Errorf("%d packets lost during a pause of %v", c.TxDropped, pause)
+	}
+	b.take()
+}
+
 // TestWakeUps checks that a port that sleeps is woken once for any number of packets, and one that does not sleep,
 // never.
 func TestWakeUps(t *testing.T) {
@@ -372,11 +392,21 @@ func TestStuck(t *testing.T) {
 		a.p.Send(a.tx)
 	}
 	r := path.Route.(*route).rings.Load().tx[0][0]
-	for _, inOrder := range []bool{false, true} {
-		since := time.Now().Add(-fullTimeout - 1) // far from the other limit, since the machine may be slow
+	for i, c := range []struct { // far from the other limits, since the machine may be slow
+		path  link.Path
+		since time.Duration
+		want  bool
+	}{
+		{link.Path{AnyOrder: true}, fullAnyTimeout + 1, true},
+		{link.Path{}, fullAnyTimeout + 1, false},
+		{link.Path{}, fullTimeout + 1, true},
+		{link.Path{InOrder: true}, fullTimeout + 1, false},
+		{link.Path{InOrder: true}, fullOnceTimeout + 1, true},
+	} {
+		since := time.Now().Add(-c.since)
 		r.since, r.freed = since, r.prod.Freed()
-		if got := r.stuck(&link.Path{InOrder: inOrder}); got == inOrder {
-			t.Errorf("in order: %t, stuck after %v: %t", inOrder, time.Since(since), got)
+		if got := r.stuck(&c.path); got != c.want {
+			t.Errorf("%d: stuck after %v: %t", i, time.Since(since), got)
 		}
 	}
 }
