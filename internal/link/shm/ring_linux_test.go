@@ -116,8 +116,8 @@ func testFullRing(t *testing.T, inOrder bool, limit time.Duration) {
 	b.next()
 }
 
-// TestPausedReceiver checks that packets wait for a receiver that has no core for a tenth of a second: with many QPs the
-// loss of their packets in each pause used up the retries of some.
+// TestPausedReceiver checks that packets wait for a receiver that has no core for a tenth of a second. With many QPs
+// the loss of their packets in each pause used up the retries of some.
 func TestPausedReceiver(t *testing.T) {
 	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
