@@ -196,7 +196,7 @@ func (l *Link) route(dst netip.Addr, qpn uint32) *route {
 		return r
 	}
 	h := l.processes[name]
-	if h != nil {
+	if h != nil && (h.rings == nil || h.rings.alive()) { // otherwise another process may have the name by now
 		if h.rings != nil {
 			r.resolve(h.rings, routeOther)
 		} else {

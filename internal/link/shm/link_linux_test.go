@@ -355,3 +355,38 @@ func TestWaitingSeesPacketsOfAPortThatIsNeverEmpty(t *testing.T) {
 		t.Error("a packet that was not received does not wait")
 	}
 }
+
+// TestSuccessorOfADeadProcess checks that a path to a process that has the name of a dead one leads to the new process,
+// also before this end has noticed the death.
+func TestSuccessorOfADeadProcess(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	own, peer := socketPair()
+	defer own.Close()
+	raw, err := own.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := &txRings{conn: own, raw: raw}
+	if !dead.alive() {
+		t.Error("a living process is not alive")
+	}
+	if err := sendFrame(peer, frame{kind: frameShared}); err != nil { // is unread when the process ends
+		t.Fatal(err)
+	}
+	if err := peer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	a.processes[addrB.String()] = &process{rings: dead}
+	a.mu.Unlock()
+	path := a.ready(addrB, 7)
+	if path.Route.(*route).rings.Load() == dead || a.Lost(path) != link.NotLost {
+		t.Fatal("the path leads to the dead process")
+	}
+	if !a.put(path, 7, 8, 1) {
+		t.Fatal("no place")
+	}
+	a.p.Send(a.tx)
+	b.next()
+}

@@ -203,6 +203,18 @@ func (l *txRings) watch() {
 	l.conn.Close()
 }
 
+// alive reports whether the receiver lives, so far as the kernel knows: watch may not have run since it ended.
+func (l *txRings) alive() bool {
+	ended := true
+	if l.end.Load() == ringsOpen {
+		_ = l.raw.Control(func(fd uintptr) {
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}, 0)
+			ended = n > 0
+		})
+	}
+	return !ended
+}
+
 // fail ends the ring set because of an invalid value.
 func (l *txRings) fail() {
 	l.end.CompareAndSwap(ringsOpen, ringsBroken)
