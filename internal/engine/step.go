@@ -183,7 +183,7 @@ func (s *shard) transmit() (more bool) {
 
 // flushReplies sends the pending replies of a QP that is about to be reset or destroyed: a program may destroy a QP
 // as soon as a message has arrived, and the sender must still receive the acknowledgement. Normally nothing is
-// pending, unless the link had no room. It has room again soon: it delivers a packet or drops it.
+// pending, unless the link had no room. Mostly it has room again soon.
 func (s *shard) flushReplies(qp *transport.QP) {
 	for n := 0; qp.Replying() && n < maxFlushTries; n++ {
 		if n > 0 {
@@ -194,7 +194,8 @@ func (s *shard) flushReplies(qp *transport.QP) {
 	}
 }
 
-// Together longer than a link delays packets.
+// Together 50 ms, for which the shard stays held. If the receiver of a full ring gets no core for so long, the reply is
+// lost.
 const (
 	maxFlushTries = 500
 	flushPause    = 100 * time.Microsecond
