@@ -81,7 +81,8 @@ func TestObservedEvents(t *testing.T) {
 	}
 }
 
-// What is not observed leaves no time to events that are observed later.
+// TestEventThatIsNotObserved checks that an event without an observer does not note its time, which a later event would
+// report.
 func TestEventThatIsNotObserved(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		if on {

@@ -116,15 +116,21 @@ func testFullRing(t *testing.T, inOrder bool, limit time.Duration) {
 	b.next()
 }
 
+// fill puts packets into the ring of a path until it is full.
+func (s *side) fill(path *link.Path) {
+	s.tb.Helper()
+	for s.put(path, 7, 4096, 0) {
+		s.p.Send(s.tx)
+	}
+}
+
 // TestPausedReceiver checks that packets wait for a receiver that has no core for a tenth of a second. With many QPs
 // the loss of their packets in each pause used up the retries of some.
 func TestPausedReceiver(t *testing.T) {
 	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
-	for a.put(path, 7, 4096, 0) {
-		a.p.Send(a.tx)
-	}
+	a.fill(path)
 	const pause = 100 * time.Millisecond
 	begin := time.Now()
 	for time.Since(begin) < pause {
@@ -388,9 +394,7 @@ func TestStuck(t *testing.T) {
 	var d testDirectory
 	a, _ := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
-	for a.put(path, 7, 4096, 0) {
-		a.p.Send(a.tx)
-	}
+	a.fill(path)
 	r := path.Route.(*route).rings.Load().tx[0][0]
 	for i, c := range []struct { // far from the other limits, since the machine may be slow
 		path  link.Path
@@ -458,9 +462,7 @@ func TestDecoratedFullRing(t *testing.T) {
 	var d testDirectory
 	a, _ := d.open(t, addrA, 1), d.open(t, addrB, 1)
 	path := a.ready(addrB, 7)
-	for a.put(path, 7, 4096, 0) {
-		a.p.Send(a.tx)
-	}
+	a.fill(path)
 	a.tx.Direct = nil
 	for range 2 {
 		a.put(path, 7, 4096, 0)

@@ -166,7 +166,7 @@ func TestConnectedSocketIgnoresOthersByUDP(t *testing.T) {
 	}
 }
 
-// What is no message does not make its sender a peer.
+// TestSenderOfNoMessage checks that a datagram without the header of a message does not make its sender a peer.
 func TestSenderOfNoMessage(t *testing.T) {
 	d := NewDatagram(JoinHub(hosted(t)), true, Options{}.WithDefaults())
 	ok(t, d.Bind(netip.MustParseAddrPort("127.0.0.1:0")))
