@@ -1,6 +1,6 @@
 // Package apart runs a test in a user and network namespace of its own, in which it is root and for which it needs no
-// privilege, runs programs as another user, and stops processes. It is for tests. It imports the standard library and
-// golang.org/x/sys.
+// privilege, configures its interfaces, runs programs as another user, and stops processes. It is for tests. It imports
+// the standard library and golang.org/x/sys.
 package apart
 
 import (

@@ -57,27 +57,11 @@ func expect(t *testing.T, up *portEvents, want ...verbs.EventType) {
 
 func setUp(t *testing.T, up bool) {
 	t.Helper()
-	ifr, err := unix.NewIfreq("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if up {
-		ifr.SetUint16(unix.IFF_UP)
-	}
-	configure(t, unix.SIOCSIFFLAGS, ifr)
-}
-
-// configure makes an ioctl call for an interface.
-func configure(t *testing.T, call uint, ifr *unix.Ifreq) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := unix.IoctlIfreq(fd, call, ifr); err != nil {
-		t.Fatal(err)
-	}
+	apart.Interface(t, "lo", unix.SIOCSIFFLAGS, func(r *unix.Ifreq) {
+		if up {
+			r.SetUint16(unix.IFF_UP)
+		}
+	})
 }
 
 // TestV_AE_25_KernelRemovesTheInterface: a device whose interface is removed, here one that the test has made in its
@@ -101,18 +85,12 @@ func TestV_AE_25_KernelRemovesTheInterface(t *testing.T) {
 	if err := unix.IoctlIfreq(tun, unix.TUNSETIFF, ifr); err != nil {
 		t.Skipf("cannot make an interface: %v", err)
 	}
-	if ifr, err = unix.NewIfreq(name); err != nil {
-		t.Fatal(err)
-	}
-	if err := ifr.SetInet4Addr([]byte{192, 0, 2, 1}); err != nil {
-		t.Fatal(err)
-	}
-	configure(t, unix.SIOCSIFADDR, ifr)
-	if ifr, err = unix.NewIfreq(name); err != nil {
-		t.Fatal(err)
-	}
-	ifr.SetUint16(unix.IFF_UP)
-	configure(t, unix.SIOCSIFFLAGS, ifr)
+	apart.Interface(t, name, unix.SIOCSIFADDR, func(r *unix.Ifreq) {
+		if err := r.SetInet4Addr([]byte{192, 0, 2, 1}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	apart.Interface(t, name, unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
 
 	d := newDevice(spec{name: "vrb_" + name, iface: name})
 	var up [2]portEvents

@@ -17,13 +17,8 @@ func TestV_PORT_04_MTUFollowsTheInterface(t *testing.T) {
 	if !apart.Run(t) {
 		return
 	}
-	loopback := func(call uint, set func(*unix.Ifreq)) {
-		ifr := must2(unix.NewIfreq("lo"))(t)
-		set(ifr)
-		configure(t, call, ifr)
-	}
-	loopback(unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
-	loopback(unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
+	apart.Interface(t, "lo", unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
+	apart.Interface(t, "lo", unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
 	ctx := must2(must2(New(Config{Name: "vrb_lo", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}))(t).Open())(t)
 	pd, cq := must2(ctx.AllocPD())(t), must2(ctx.CreateCQ(16, nil))(t)
 	mr := must2(pd.RegMR(make([]byte, 8192), verbs.AccessLocalWrite))(t)
@@ -70,7 +65,7 @@ func TestV_PORT_04_MTUFollowsTheInterface(t *testing.T) {
 		mtu    int
 		active verbs.MTU
 	}{{1500, verbs.MTU1024}, {9000, verbs.MTU4096}, {2500, verbs.MTU2048}, {4500, verbs.MTU4096}} {
-		loopback(unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(uint32(c.mtu)) })
+		apart.Interface(t, "lo", unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(uint32(c.mtu)) })
 		for begin := time.Now(); must2(ctx.QueryPort(1))(t).ActiveMTU != c.active; time.Sleep(time.Millisecond) {
 			if time.Since(begin) > 20*time.Second {
 				t.Fatalf("MTU %d: active MTU %v", c.mtu, must2(ctx.QueryPort(1))(t).ActiveMTU)

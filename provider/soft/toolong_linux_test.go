@@ -25,13 +25,7 @@ func TestMTULowered(t *testing.T) {
 	if !apart.Run(t) {
 		return
 	}
-	loopback := func(call uint, set func(*unix.Ifreq)) {
-		ifr, err := unix.NewIfreq("lo")
-		check(t, err)
-		set(ifr)
-		configure(t, call, ifr)
-	}
-	loopback(unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
+	apart.Interface(t, "lo", unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
 	end := func(addr string) *side {
 		dev, err := New(softlink.On(Config{Name: "vrb_" + addr, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Shards: 1},
 			softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
@@ -46,7 +40,7 @@ func TestMTULowered(t *testing.T) {
 	check(t, b.qp.Connect(must2(a.qp.LocalInfo())(t), opts))
 	a.sendMessage(t, b)
 
-	loopback(unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
+	apart.Interface(t, "lo", unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
 	post := func(n int) error {
 		check(t, b.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{b.mr.SGE(0, 8192)}}))
 		check(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend, Flags: verbs.SendSignaled,

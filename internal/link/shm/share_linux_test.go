@@ -115,9 +115,7 @@ func TestLostReference(t *testing.T) {
 	path := a.ready(addrB, 7)
 	_, sh := buffer(t, 1<<20)
 	a.share(path, sh)
-	for a.put(path, 7, 4096, 0) {
-		a.p.Send(a.tx)
-	}
+	a.fill(path)
 	a.await("loss", func() bool { return a.put(path, 7, 4096, 0) })
 	a.refer(path, sh, 0, link.MinRef)
 	if c := a.p.Counters(); c.TxDropped != 2 || c.ShmRefs != 0 || c.TxBytes > c.TxPackets*(wire.BTHLen+4096) {

@@ -11,37 +11,19 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// setLoopback changes the loopback interface of the namespace.
-func setLoopback(t *testing.T, call uint, set func(*unix.Ifreq)) {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	ifr, err := unix.NewIfreq("lo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	set(ifr)
-	if err := unix.IoctlIfreq(fd, call, ifr); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestRunsAfterTheMTUHasGrown checks that packets for which only the present MTU of the interface has room form GSO
 // runs.
 func TestRunsAfterTheMTUHasGrown(t *testing.T) {
 	if !apart.Run(t) {
 		return
 	}
-	setLoopback(t, unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
-	setLoopback(t, unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
+	apart.Interface(t, "lo", unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
+	apart.Interface(t, "lo", unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
 	if !l.gso.Load() {
 		t.Skip("the kernel has no UDP_SEGMENT")
 	}
-	setLoopback(t, unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(9000) })
+	apart.Interface(t, "lo", unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(9000) })
 	const packets = 10
 	tx := link.NewTxBatch(packets, 1<<16)
 	for i := range uint32(packets) {
