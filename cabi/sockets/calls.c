@@ -232,6 +232,18 @@ static int name_of(int rs, int peer, struct sockaddr *a, socklen_t *n)
 	return put_name(&at, length, a, n);
 }
 
+int toward(const struct sockaddr_storage *peer)
+{
+	socklen_t n = peer->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+	int s = NEXT(socket)(peer->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (s < 0 || !NEXT(connect)(s, (const struct sockaddr *)peer, n))
+		return s;
+	int e = errno;
+	NEXT(close)(s);
+	return fail(e);
+}
+
 int getpeername(int fd, struct sockaddr *a, socklen_t *n)
 {
 	int rs = now_of(fd);

@@ -211,10 +211,10 @@ static int mtu_of(int rs, int level, int name, void *value, socklen_t *n)
 
 	if (getpeername(rs, (struct sockaddr *)&peer, &length))
 		return -1;
-	int s = NEXT(socket)(peer.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), e;
+	int s = toward(&peer), e;
 	if (s < 0)
 		return -1;
-	int result = NEXT(connect)(s, (struct sockaddr *)&peer, length) ? -1 : NEXT(getsockopt)(s, level, name, value, n);
+	int result = NEXT(getsockopt)(s, level, name, value, n);
 	e = errno;
 	NEXT(close)(s);
 	errno = e;

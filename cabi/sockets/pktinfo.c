@@ -36,13 +36,12 @@ static int local_of(int rs, const struct sockaddr_storage *from, union address *
 		return 0;
 	if (!unspecified(local))
 		return 1;
-	int s = NEXT(socket)(from->ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	n = from->ss_family == AF_INET6 ? sizeof local->v6 : sizeof local->v4;
-	int found = s >= 0 && !NEXT(connect)(s, (const struct sockaddr *)from, n);
+	int s = toward(from);
+	if (s < 0)
+		return 0;
 	n = sizeof *local;
-	found = found && !NEXT(getsockname)(s, &local->any, &n);
-	if (s >= 0)
-		NEXT(close)(s);
+	int found = !NEXT(getsockname)(s, &local->any, &n);
+	NEXT(close)(s);
 	return found;
 }
 

@@ -114,6 +114,10 @@ RS_HIDDEN int tcp_state(int rs);
 // tell_info writes what TCP_INFO has, and returns its length.
 RS_HIDDEN socklen_t tell_info(int rs, void *to, socklen_t room);
 
+// toward returns a socket of the kernel for questions about the route to a peer, to which it is connected; -1 without a
+// route. The caller closes it.
+RS_HIDDEN int toward(const struct sockaddr_storage *peer);
+
 // end_stream is shutdown of an rsocket.
 RS_HIDDEN int end_stream(int rs, int how);
 
