@@ -334,7 +334,7 @@ const (
 	offContextOps     = 8
 	offContextAsyncFD = 268
 	offContextVectors = 272
-	offContextCompat  = 320
+	offContextCompat  = 320 + mutexMore
 
 	offChannelFD = 8
 
@@ -344,8 +344,8 @@ const (
 	offMWRKey = 16
 
 	offCQSize     = 28
-	offCQExStatus = 132
-	offCQExWRID   = 136
+	offCQExStatus = 132 + mutexMore
+	offCQExWRID   = 136 + mutexMore
 
 	offQPNum = 52
 
@@ -355,12 +355,12 @@ const (
 	offWQNum      = 32
 	offWQPostRecv = 48
 	offWQMutex    = 56
-	offWQCond     = 96
+	offWQCond     = 96 + mutexMore
 
 	offIndTableNum = 12
 
-	offQPExWRID  = 168
-	offQPExFlags = 176
+	offQPExWRID  = 168 + mutexMore
+	offQPExFlags = 176 + mutexMore
 )
 
 // Offsets of functions in struct ibv_context_ops.
@@ -411,46 +411,46 @@ const (
 
 // Offsets of functions in struct ibv_cq_ex.
 const (
-	cqStartPoll     = 144
-	cqNextPoll      = 152
-	cqEndPoll       = 160
-	cqReadOpcode    = 168
-	cqReadVendorErr = 176
-	cqReadByteLen   = 184
-	cqReadImm       = 192
-	cqReadQPNum     = 200
-	cqReadSrcQP     = 208
-	cqReadFlags     = 216
-	cqReadSLID      = 224
-	cqReadSL        = 232
-	cqReadPathBits  = 240
-	cqReadTimestamp = 248
-	cqReadCVLAN     = 256
-	cqReadFlowTag   = 264
-	cqReadTMInfo    = 272
-	cqReadWallclock = 280
+	cqStartPoll     = 144 + mutexMore
+	cqNextPoll      = 152 + mutexMore
+	cqEndPoll       = 160 + mutexMore
+	cqReadOpcode    = 168 + mutexMore
+	cqReadVendorErr = 176 + mutexMore
+	cqReadByteLen   = 184 + mutexMore
+	cqReadImm       = 192 + mutexMore
+	cqReadQPNum     = 200 + mutexMore
+	cqReadSrcQP     = 208 + mutexMore
+	cqReadFlags     = 216 + mutexMore
+	cqReadSLID      = 224 + mutexMore
+	cqReadSL        = 232 + mutexMore
+	cqReadPathBits  = 240 + mutexMore
+	cqReadTimestamp = 248 + mutexMore
+	cqReadCVLAN     = 256 + mutexMore
+	cqReadFlowTag   = 264 + mutexMore
+	cqReadTMInfo    = 272 + mutexMore
+	cqReadWallclock = 280 + mutexMore
 )
 
 // Offsets of functions in struct ibv_qp_ex.
 const (
-	wrCmpSwap     = 184
-	wrFetchAdd    = 192
-	wrBindMW      = 200
-	wrLocalInv    = 208
-	wrRead        = 216
-	wrWrite       = 224
-	wrWriteImm    = 232
-	wrSend        = 240
-	wrSendImm     = 248
-	wrSendInv     = 256
-	wrSendTSO     = 264
-	wrSetUDAddr   = 272
-	wrSetSRQN     = 280
-	wrSetInline   = 288
-	wrSetSGEList  = 312
-	wrStart       = 320
-	wrComplete    = 328
-	wrAbort       = 336
-	wrAtomicWrite = 344
-	wrFlush       = 352
+	wrCmpSwap     = 184 + mutexMore
+	wrFetchAdd    = 192 + mutexMore
+	wrBindMW      = 200 + mutexMore
+	wrLocalInv    = 208 + mutexMore
+	wrRead        = 216 + mutexMore
+	wrWrite       = 224 + mutexMore
+	wrWriteImm    = 232 + mutexMore
+	wrSend        = 240 + mutexMore
+	wrSendImm     = 248 + mutexMore
+	wrSendInv     = 256 + mutexMore
+	wrSendTSO     = 264 + mutexMore
+	wrSetUDAddr   = 272 + mutexMore
+	wrSetSRQN     = 280 + mutexMore
+	wrSetInline   = 288 + mutexMore
+	wrSetSGEList  = 312 + mutexMore
+	wrStart       = 320 + mutexMore
+	wrComplete    = 328 + mutexMore
+	wrAbort       = 336 + mutexMore
+	wrAtomicWrite = 344 + mutexMore
+	wrFlush       = 352 + mutexMore
 )

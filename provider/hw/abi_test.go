@@ -102,7 +102,7 @@ var offsets = []member{
 	{of: "ibv_device", name: "name", want: offDeviceName}, {of: "ibv_device", name: "dev_name", want: offDeviceFile},
 	{of: "ibv_context", name: "ops", want: offContextOps}, {of: "ibv_context", name: "async_fd", want: offContextAsyncFD},
 	{of: "ibv_context", name: "num_comp_vectors", want: offContextVectors},
-	{of: "ibv_context", name: "abi_compat", want: offContextCompat}, {of: "ibv_context", want: 328},
+	{of: "ibv_context", name: "abi_compat", want: offContextCompat}, {of: "ibv_context", want: 328 + mutexMore},
 	{of: "ibv_comp_channel", name: "fd", want: offChannelFD},
 	{of: "ibv_mr", name: "lkey", want: offMRLKey}, {of: "ibv_mr", name: "rkey", want: offMRRKey},
 	{of: "ibv_mw", name: "rkey", want: offMWRKey}, {of: "ibv_cq", name: "cqe", want: offCQSize},

@@ -83,7 +83,7 @@ func (c *devContext) extended(distance uintptr) uintptr {
 	if *at[uintptr](c.ptr + offContextCompat) != ^uintptr(0) {
 		return 0
 	}
-	const sizeOfContext = 328
+	const sizeOfContext = 328 + mutexMore
 	if *at[uintptr](c.ptr - extSize) < distance+sizeOfContext {
 		return 0
 	}
