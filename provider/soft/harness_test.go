@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -21,6 +22,11 @@ type network struct {
 	name string
 	addr func(i int) netip.Addr
 	open func(tb testing.TB) opener
+}
+
+// plain reports whether the packets of the network travel through plain sockets.
+func (n *network) plain() bool {
+	return n.name == "udp" && (runtime.GOOS != "linux" || os.Getenv("VERBENA_UDP") == "plain")
 }
 
 type opener = func(addrs []netip.Addr, ports int) (link.Link, error)

@@ -53,7 +53,7 @@ func TestNumbersOfPorts(t *testing.T) {
 
 // TestKernelsOfFeatures checks from which kernels on packets are merged and lent.
 func TestKernelsOfFeatures(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	l.gso.Store(true)
 	real := kernelRelease
 	defer func() { kernelRelease = real }()
@@ -71,7 +71,7 @@ func TestKernelsOfFeatures(t *testing.T) {
 
 // TestWithoutSegmentation checks that a link sends no GSO runs if the kernel does not know the option.
 func TestWithoutSegmentation(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	if !l.gso.Load() {
 		t.Skip("the kernel has no UDP_SEGMENT")
 	}
@@ -91,7 +91,7 @@ func TestWithoutSegmentation(t *testing.T) {
 // TestRunThatTheKernelRefuses checks that the packets of a GSO run that the kernel refuses are sent one by one, as all
 // later ones.
 func TestRunThatTheKernelRefuses(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	if !l.gso.Load() {
 		t.Skip("the kernel has no UDP_SEGMENT")
 	}
@@ -140,7 +140,7 @@ func TestMessagesThatCount(t *testing.T) {
 // TestPathsThatShareAMessage checks that packets of different paths share a message if nothing on the wire tells the
 // paths apart: on a loopback interface, unless a program has set a flow label.
 func TestPathsThatShareAMessage(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	base := link.Path{Src: lo4, Dst: lo4b, TClass: 1, HopLimit: 2, Source: 0xC001}
 	with := func(f func(*link.Path)) *link.Path { p := base; f(&p); return &p }
 	for name, c := range map[string]struct {
@@ -189,7 +189,7 @@ func TestEmptyControlMessages(t *testing.T) {
 // TestNoSocketJoinsUnasked checks that a program that asks for SO_REUSEPORT does not get packets of a link of one
 // port.
 func TestNoSocketJoinsUnasked(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	fd, err := l.openRecv(lo4, true)
 	if err == nil {
 		unix.Close(fd)
@@ -208,7 +208,7 @@ func TestOwnerOfAFreePort(t *testing.T) {
 
 // TestInterfaceThatIsGone checks the error for an interface that has been removed.
 func TestInterfaceThatIsGone(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	before := descriptors(t)
 	was := l.ifi
 	l.ifi = &net.Interface{Name: "gone0", Index: 1 << 20, MTU: 1500}
@@ -224,7 +224,7 @@ func TestInterfaceThatIsGone(t *testing.T) {
 
 // TestWholeBatch checks that one Recv returns as many packets as there are slots.
 func TestWholeBatch(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoGSO: true, NoGRO: true}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoGSO: true, NoGRO: true})
 	p := l.ports[0]
 	tx := link.NewTxBatch(packetSlots, 1<<14)
 	for i := range packetSlots {
@@ -284,7 +284,7 @@ func TestClosedLenderHasNothing(t *testing.T) {
 	if strconv.IntSize < 64 {
 		t.Skip("no memory is too long for this address space")
 	}
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	p, before := l.ports[0], descriptors(t)
 	for range 2 {
 		if mem := p.Lend(tooMuch); mem != nil {
@@ -315,7 +315,7 @@ func TestClosedLenderHasNothing(t *testing.T) {
 // TestRetriesOfASend checks which errors are worth another try, that the tries are bounded in time, and that a kernel
 // short of memory gets a pause.
 func TestRetriesOfASend(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	s := &sender{socket: l.ports[0].tx[0]}
 	for _, c := range []struct {
 		errno unix.Errno

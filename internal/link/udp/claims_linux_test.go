@@ -186,7 +186,7 @@ func TestSharedSlotsAreEqualEverywhere(t *testing.T) {
 // TestLeadingAfterLeaving checks that a link that learns that it leads at an address after it has left it keeps no
 // socket of it.
 func TestLeadingAfterLeaving(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t), Shared: true}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t), Shared: true})
 	old := l.members[lo4b]
 	setAddrs(t, l, lo4)
 	var late [2]int
@@ -207,8 +207,8 @@ func TestLeadingAfterLeaving(t *testing.T) {
 // left and got again since.
 func TestLostOfAnEarlierMember(t *testing.T) {
 	lost := make(chan error, 8)
-	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t), Shared: true,
-		Lost: func(err error) { lost <- err }}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t), Shared: true,
+		Lost: func(err error) { lost <- err }})
 	old := l.members[lo4b]
 	setAddrs(t, l, lo4)
 	l.lost(old, lo4b, unix.ENETDOWN)
@@ -234,11 +234,11 @@ func TestLostOfAnEarlierMember(t *testing.T) {
 func TestCloseWaitsForLost(t *testing.T) {
 	begun, end, closed := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Shared: true, Lost: func(error) {
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Shared: true, Lost: func(error) {
 		close(begun)
 		<-end
 		ended.Store(true)
-	}}).(*Link)
+	}})
 	m := l.members[lo4]
 	go l.lost(m, lo4, unix.ENETDOWN)
 	<-begun
@@ -260,8 +260,8 @@ func TestCloseWaitsForLost(t *testing.T) {
 // TestLostDuringOpen checks that Open fails if verbena serve ends meanwhile, and that Lost is not called before the
 // caller has the link.
 func TestLostDuringOpen(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Shared: true,
-		Lost: func(error) { t.Error("Lost is called before Open has returned") }}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Shared: true,
+		Lost: func(error) { t.Error("Lost is called before Open has returned") }})
 	l.opened = false
 	l.lost(l.members[lo4], lo4, unix.ENETDOWN)
 	if err := l.open(); err != unix.ENETDOWN {
@@ -272,7 +272,7 @@ func TestLostDuringOpen(t *testing.T) {
 // TestLeadingWithoutDescriptors checks that a link that has no descriptor left to watch the socket of QP 1 says so, and
 // reads both sockets when it has.
 func TestLeadingWithoutDescriptors(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	p := l.ports[0]
 	lead := func(lead func(gsi, strays int) error) error {
 		t.Helper()

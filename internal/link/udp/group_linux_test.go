@@ -33,6 +33,7 @@ func drain(l link.Link) {
 
 // TestGroups4 sends between two devices on the loopback interface.
 func TestGroups4(t *testing.T) {
+	needBatched(t)
 	port := testPort(t)
 	a := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port})
 	b := open(t, Config{Addrs: []netip.Addr{lo4b}, Port: port, Ports: 2})
@@ -54,6 +55,7 @@ func TestGroups4(t *testing.T) {
 
 // TestGroups6 sends within one device: ::1 is the only IPv6 address of the loopback interface.
 func TestGroups6(t *testing.T) {
+	needBatched(t)
 	if len(loopbacks) < 2 {
 		t.Skip("this machine has no IPv6")
 	}
@@ -130,6 +132,7 @@ func TestGroupsOnNetwork(t *testing.T) {
 }
 
 func TestGroupErrors(t *testing.T) {
+	needBatched(t)
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	if err := l.Join(lo4); !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("Join of a unicast address: %v, want EINVAL", err)

@@ -31,6 +31,8 @@ func TestIdentificationOfTheICRC(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			if c.plain {
 				t.Setenv("VERBENA_UDP", "plain")
+			} else {
+				needBatched(t)
 			}
 			port := testPort(t)
 			to, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lo4b, port)))

@@ -26,7 +26,7 @@ func newLending(t *testing.T, a netip.Addr) *lending {
 	if !kernelAtLeast(6, 5) {
 		t.Skip("before Linux 6.5 nothing is lent")
 	}
-	l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t), RecvBuffer: 212992}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t), RecvBuffer: 212992})
 	s := &lending{t: t, l: l, p: l.ports[0], path: &link.Path{Src: a, Dst: a, TClass: 4}}
 	if s.mem = s.p.Lend(2 * lendSize); len(s.mem) != 2*lendSize {
 		t.Fatalf("memory of %d bytes, want %d", len(s.mem), 2*lendSize)
@@ -171,7 +171,7 @@ func TestLendFails(t *testing.T) {
 }
 
 func TestLendDisabled(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoLend: true}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoLend: true})
 	if l.ports[0].Lend(lendSize) != nil {
 		t.Error("memory although Config.NoLend is set")
 	}
@@ -181,7 +181,7 @@ func TestLendDisabled(t *testing.T) {
 		t.Error("packets for other hosts would be lent")
 	}
 	t.Setenv("VERBENA_UDP_LEND", "0")
-	l = open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l = batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	if l.ports[0].Lend(lendSize) != nil {
 		t.Error("memory although VERBENA_UDP_LEND is 0")
 	}

@@ -16,9 +16,24 @@ import (
 
 func configOf(l link.Link) Config { return l.(*Link).cfg }
 
+// batchedLink opens a link that is not plain. The test is skipped where all links are.
+func batchedLink(t testing.TB, cfg Config) *Link {
+	t.Helper()
+	needBatched(t)
+	return open(t, cfg).(*Link)
+}
+
+// needBatched skips a test of links that are not plain where all links are, as for an emulator.
+func needBatched(t testing.TB) {
+	t.Helper()
+	if os.Getenv("VERBENA_UDP") == "plain" {
+		t.Skip("VERBENA_UDP is plain")
+	}
+}
+
 // TestSegmentationRefused makes the kernel refuse GSO runs, as for a device that does not support them.
 func TestSegmentationRefused(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	p := l.ports[0]
 	if err := unix.SetsockoptInt(p.tx[0].fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
 		t.Fatal(err)
@@ -45,6 +60,7 @@ func TestSegmentationRefused(t *testing.T) {
 // TestHeaderFields checks that traffic class and hop limit arrive, in GSO runs and in single packets, and only where
 // they were set.
 func TestHeaderFields(t *testing.T) {
+	needBatched(t)
 	for _, a := range loopbacks {
 		l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
 		p := l.Ports()[0]
@@ -78,7 +94,7 @@ func TestHeaderFields(t *testing.T) {
 
 // TestSendTimeout checks that Send waits for a full socket buffer, up to a limit.
 func TestSendTimeout(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	s := &l.ports[0].sender
 	for _, errno := range []unix.Errno{unix.EAGAIN, unix.ENOBUFS} {
 		s.socket, s.timeLeft = l.ports[0].tx[0], sendTimeout
@@ -294,6 +310,7 @@ func TestHiddenOwner(t *testing.T) {
 
 // An acknowledgement at the end of a GSO run arrives before the request in front of it, unless they are for two QPs.
 func TestAcknowledgementBeforeTheRequest(t *testing.T) {
+	needBatched(t)
 	for _, a := range loopbacks {
 		p := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)}).Ports()[0]
 		if !p.Capabilities().AckLast {
@@ -319,6 +336,7 @@ func TestAcknowledgementBeforeTheRequest(t *testing.T) {
 
 // A link without GSO sends acknowledgements before requests.
 func TestNoAckLastWithoutRuns(t *testing.T) {
+	needBatched(t)
 	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoGSO: true})
 	if l.Ports()[0].Capabilities().AckLast {
 		t.Error("AckLast without GSO")

@@ -19,7 +19,7 @@ func TestRunsAfterTheMTUHasGrown(t *testing.T) {
 	}
 	apart.Interface(t, "lo", unix.SIOCSIFFLAGS, func(r *unix.Ifreq) { r.SetUint16(unix.IFF_UP) })
 	apart.Interface(t, "lo", unix.SIOCSIFMTU, func(r *unix.Ifreq) { r.SetUint32(1500) })
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	if !l.gso.Load() {
 		t.Skip("the kernel has no UDP_SEGMENT")
 	}

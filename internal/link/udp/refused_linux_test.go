@@ -42,6 +42,7 @@ func TestRefusedCalls(t *testing.T) {
 // TestRefusedCallsAreNamed checks that the error of Open names a refused call without a substitute, also if the address
 // is shared.
 func TestRefusedCallsAreNamed(t *testing.T) {
+	needBatched(t)
 	for _, c := range []struct {
 		want   string
 		shared string // value of sharedEnv

@@ -26,7 +26,7 @@ import (
 // openShared opens a link that shares its addresses.
 func openShared(t testing.TB, port uint16, ports int, addrs ...netip.Addr) *Link {
 	t.Helper()
-	return open(t, Config{Addrs: addrs, Port: port, Ports: ports, Shared: true}).(*Link)
+	return batchedLink(t, Config{Addrs: addrs, Port: port, Ports: ports, Shared: true})
 }
 
 // qpn returns a QP number of a port.
@@ -388,6 +388,7 @@ func startCommand(t *testing.T, cmd *exec.Cmd) helper {
 // TestSharedKill checks that any process may be killed, also the first one and the last one: packets of the others
 // arrive, QP 1 is read, and new processes can join.
 func TestSharedKill(t *testing.T) {
+	needBatched(t)
 	port := testPort(t)
 	first := startHelper(t, os.Args[0], port, nil)
 	us := openShared(t, port, 1, lo4)
@@ -420,6 +421,7 @@ func TestSharedKill(t *testing.T) {
 
 // TestSharedStoppedLeader checks that the error names the process that leads and is stopped.
 func TestSharedStoppedLeader(t *testing.T) {
+	needBatched(t)
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
 	apart.Stop(t, leader.cmd.Process)
@@ -437,6 +439,7 @@ func TestSharedStoppedLeader(t *testing.T) {
 // TestSharedStoppedLeaderBlocksNothingElse checks that connections and Close do not wait while a claim waits for a
 // leader that is stopped.
 func TestSharedStoppedLeaderBlocksNothingElse(t *testing.T) {
+	needBatched(t)
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
 	l := openShared(t, port, 1, lo4)
@@ -467,6 +470,7 @@ func TestSharedStoppedLeaderBlocksNothingElse(t *testing.T) {
 // TestSharedStoppedLeaderBlocksNoOtherAddress checks that a claim at one address does not wait while SetAddrs leaves
 // another one, whose leader is stopped.
 func TestSharedStoppedLeaderBlocksNoOtherAddress(t *testing.T) {
+	needBatched(t)
 	port := testPort(t)
 	leader := startHelper(t, os.Args[0], port, nil)
 	l := openShared(t, port, 1, lo4, lo4b)
@@ -496,6 +500,7 @@ func TestSharedStoppedLeaderBlocksNoOtherAddress(t *testing.T) {
 // TestSharedStoppedLeaderBlocksNoOtherGroup checks that other calls of the link do not wait while a join of an IPv6
 // group at the loopback address waits for a leader that is stopped, and that the join reports that it has failed.
 func TestSharedStoppedLeaderBlocksNoOtherGroup(t *testing.T) {
+	needBatched(t)
 	a := netip.IPv6Loopback()
 	if !has(loopbacks, a) {
 		t.Skip("no IPv6 here")

@@ -25,7 +25,7 @@ func option(t *testing.T, fd, level, opt int) int {
 // TestRequestedBuffers checks that the sockets get buffers of the requested sizes, which the kernel doubles.
 func TestRequestedBuffers(t *testing.T) {
 	const send, recv = 40 << 10, 50 << 10
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), SendBuffer: send, RecvBuffer: recv}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), SendBuffer: send, RecvBuffer: recv})
 	p := l.ports[0]
 	if n := option(t, p.tx[0].fd, unix.SOL_SOCKET, unix.SO_SNDBUF); n != 2*send {
 		t.Errorf("a send buffer of %d bytes, want %d", n, 2*send)
@@ -38,7 +38,7 @@ func TestRequestedBuffers(t *testing.T) {
 // TestLearnedSettings checks that the link knows its shortest receive buffer, and that a socket that another process
 // has opened merges packets although the link was to open none of these.
 func TestLearnedSettings(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), RecvBuffer: 50 << 10, NoGRO: true}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), RecvBuffer: 50 << 10, NoGRO: true})
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func TestLearnedSettings(t *testing.T) {
 // TestTransmitSocketsReceiveNothing checks that datagrams to the source port of a link do not fill its memory.
 func TestTransmitSocketsReceiveNothing(t *testing.T) {
 	for _, a := range loopbacks {
-		l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)}).(*Link)
+		l := batchedLink(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
 		to := l.ports[0].tx[0]
 		c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, to.port)))
 		if err != nil {
@@ -93,7 +93,7 @@ func TestGroupsOfOneInterface(t *testing.T) {
 		if !has(loopbacks, c.a) {
 			continue
 		}
-		l := open(t, Config{Addrs: []netip.Addr{c.a}, Port: testPort(t)}).(*Link)
+		l := batchedLink(t, Config{Addrs: []netip.Addr{c.a}, Port: testPort(t)})
 		join(t, l, c.group)
 		for _, s := range l.ports[0].rx {
 			if s.addr.IsMulticast() && option(t, s.fd, c.level, c.opt) != 0 {
@@ -109,7 +109,7 @@ func TestFlowLabels(t *testing.T) {
 		t.Skip("this machine has no IPv6")
 	}
 	const ipv6Flowinfo = 11 // IPV6_FLOWINFO of linux/in6.h
-	l := open(t, Config{Addrs: []netip.Addr{lo6}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo6}, Port: testPort(t)})
 	c, err := net.ListenUDP("udp6", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lo6, 0)))
 	if err != nil {
 		t.Fatal(err)

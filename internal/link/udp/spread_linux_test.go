@@ -18,8 +18,8 @@ import (
 // open ones. The packets of each path stay in order on several sockets, and their ICRCs are right.
 func TestSourcePortsAreSpread(t *testing.T) {
 	port := testPort(t)
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Ports: 1})
-	l.(*Link).loopback = false // a loopback interface does not spread
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Ports: 1})
+	l.loopback = false // a loopback interface does not spread
 	sink, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(lo4b, port)))
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func withoutDescriptors(t *testing.T, f func()) {
 // TestSourcePortsWithoutSockets checks that the open sockets are used while the process has no descriptor for another
 // one, and that paths get their source ports again some time after it has.
 func TestSourcePortsWithoutSockets(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1})
 	l.loopback = false // a loopback interface does not spread
 	p := l.ports[0]
 	path := &link.Path{Src: lo4, Dst: lo4b, Source: p.tx[0].port ^ 1}

@@ -137,7 +137,7 @@ func (s floodedScreen) Drop([]byte) bool { return s.board.Floods(board.Connect) 
 func TestForeignScreen(t *testing.T) {
 	cfg := Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), Ports: 1, Shared: true,
 		Screen: func(b *board.Board) board.Screen { return floodedScreen{b} }}
-	reader, member := open(t, cfg).(*Link), open(t, cfg).(*Link)
+	reader, member := batchedLink(t, cfg), batchedLink(t, cfg)
 	const own, foreign = 0x1061d2f, 0x1061d30
 	for l, id := range map[*Link]uint64{reader: own, member: foreign} {
 		if _, err := l.ClaimService(id, netip.Addr{}); err != nil {
@@ -180,7 +180,7 @@ func TestForeignScreen(t *testing.T) {
 // TestUnreadableDatagramsCount checks that datagrams that are empty, or too long for the buffer, count for the limit of
 // strays.
 func TestUnreadableDatagramsCount(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoGRO: true}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t), NoGRO: true})
 	p := l.ports[0]
 	s := newRawSender(t, lo4, l.cfg.Port)
 	s.send(t, nil)

@@ -16,7 +16,7 @@ import (
 // interface does.
 func openReporting(t *testing.T, a netip.Addr) *Link {
 	t.Helper()
-	l := open(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{a}, Port: testPort(t)})
 	l.loopback = false
 	tx, err := l.openSend(a, 0)
 	if err != nil {
@@ -85,7 +85,7 @@ func TestUnreachableAddresses(t *testing.T) {
 // TestOldNoticesDoNotCount checks that an ICMP message counts for a limited time, and that the table of messages is
 // bounded.
 func TestOldNoticesDoNotCount(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	p := l.ports[0]
 	p.note(lo4, unix.EHOSTUNREACH)
 	p.note(lo4b, unix.EHOSTUNREACH)

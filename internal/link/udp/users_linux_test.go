@@ -62,13 +62,14 @@ func echoOf(t *testing.T, us *Link, h helper) {
 // TestServed checks that members of verbena serve reach each other, that QP 1 works between them, that they are
 // informed when verbena serve ends, and that the next one can start.
 func TestServed(t *testing.T) {
+	needBatched(t)
 	dir := runDir(t)
 	port := testPort(t)
 	for range 2 {
 		s := serve(t, port, lo4, 0o700, -1)
 		lost := make(chan error, 1)
-		us := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true,
-			Lost: func(err error) { lost <- err }}).(*Link)
+		us := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true,
+			Lost: func(err error) { lost <- err }})
 		a, b := startHelper(t, os.Args[0], port, nil), startHelper(t, os.Args[0], port, nil)
 		echoOf(t, us, a)
 		echoOf(t, us, b)
@@ -117,6 +118,7 @@ func TestServed(t *testing.T) {
 // TestServedDirectory checks that neither the server nor a member follows or changes what another user has put into
 // the directory.
 func TestServedDirectory(t *testing.T) {
+	needBatched(t)
 	dir := runDir(t)
 	port := testPort(t)
 	s := serve(t, port, lo4, 0o700, -1)
@@ -178,6 +180,7 @@ func TestServedDirectory(t *testing.T) {
 // TestServedAfterAKill checks that the files of a killed server do not disturb the next one, and that processes of
 // one user work without it.
 func TestServedAfterAKill(t *testing.T) {
+	needBatched(t)
 	dir := runDir(t)
 	port := testPort(t)
 	s := serve(t, port, lo4, 0o700, -1)
@@ -202,6 +205,7 @@ func TestServedAfterAKill(t *testing.T) {
 // TestServedAmongUsers checks that users that the group admits share the address, and that the error of other users
 // names the remedy.
 func TestServedAmongUsers(t *testing.T) {
+	needBatched(t)
 	if os.Getuid() != 0 {
 		t.Skip("only root can run processes as other users")
 	}
@@ -233,6 +237,7 @@ func TestServedAmongUsers(t *testing.T) {
 // TestServedSocketIsConfined checks that the socket of a member receives only packets for its slot, also if the
 // program of the group chooses it for others, and that the member cannot change that.
 func TestServedSocketIsConfined(t *testing.T) {
+	needBatched(t)
 	runDir(t)
 	port := testPort(t)
 	serve(t, port, lo4, 0o700, -1)
@@ -291,9 +296,10 @@ func TestServedErrorIsEACCES(t *testing.T) {
 // The error of a process that looks for verbena serve in another directory names verbena serve and its directory, not a
 // member, whose end would not free the port.
 func TestServedInAnotherDirectory(t *testing.T) {
+	needBatched(t)
 	dir, port := runDir(t), testPort(t)
 	serve(t, port, lo4, 0o700, -1)
-	us := open(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true}).(*Link)
+	us := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true})
 	member := startHelper(t, os.Args[0], port, nil)
 	echoOf(t, us, member)
 	other := runDir(t)

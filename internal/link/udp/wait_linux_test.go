@@ -46,6 +46,7 @@ func bestOf(n int, f func()) time.Duration {
 // TestNoWakeUpsWhilePolling watches the descriptor that Go's network poller watches: while no goroutine waits, it
 // must not become readable, whatever arrives, so that a polling program has no cost.
 func TestNoWakeUpsWhilePolling(t *testing.T) {
+	needBatched(t)
 	for n := range 2 {
 		t.Run(fmt.Sprint(n+1), func(t *testing.T) { testNoWakeUpsWhilePolling(t, []netip.Addr{lo4, lo4b}[:n+1]) })
 	}
@@ -193,6 +194,7 @@ func hasArrived(t *testing.T, p *port) {
 // Of several sockets the one that had packets last is read without epoll_wait, and the others every someTurns turns or
 // after a Wait.
 func TestSocketsAreReadDirectly(t *testing.T) {
+	needBatched(t)
 	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
 	p := l.Ports()[0].(*port)
 	tx := link.NewTxBatch(1, 100)
@@ -233,6 +235,7 @@ func TestSocketsAreReadDirectly(t *testing.T) {
 
 // With All a Recv looks at every socket, also at those whose turn has not come.
 func TestAllSocketsAreRead(t *testing.T) {
+	needBatched(t)
 	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
 	p := l.Ports()[0].(*port)
 	tx := link.NewTxBatch(1, 100)

@@ -13,7 +13,7 @@ import (
 // TestWaitWakesOnce checks that the timer of a wait wakes its goroutine when the time has come, and not before, and
 // that it is the kernel's: Go's are up to a millisecond late.
 func TestWaitWakesOnce(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	w := l.ports[0].wait
 	calls := 0
 	w.try = func(fd uintptr) bool { calls++; return w.ready(fd) }
@@ -31,7 +31,7 @@ func TestWaitWakesOnce(t *testing.T) {
 
 // TestWaitWithoutTimer checks that a wait ends at its time also if there is no timer of the kernel.
 func TestWaitWithoutTimer(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	w := l.ports[0].wait
 	w.timer = noTimer
 	for range 3 {
@@ -44,6 +44,7 @@ func TestWaitWithoutTimer(t *testing.T) {
 // TestOpenWithoutDescriptors checks that a link for which the process has too few descriptors is an error, and leaves
 // none open, whichever is the first that is missing.
 func TestOpenWithoutDescriptors(t *testing.T) {
+	needBatched(t)
 	cfg := Config{Addrs: []netip.Addr{lo4b, lo4c}, Port: testPort(t), Ports: 2}
 	open(t, Config{Addrs: []netip.Addr{lo4}, Port: cfg.Port}) // opens the descriptors of the network poller
 	before := descriptors(t)

@@ -69,7 +69,7 @@ func TestGroupsSentToOneself(t *testing.T) {
 	if len(loopbacks) < 2 {
 		t.Skip("this machine has no IPv6")
 	}
-	l := open(t, Config{Addrs: []netip.Addr{lo4, lo6}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4, lo6}, Port: testPort(t)})
 	p := l.ports[0]
 	group6, group4 := netip.MustParseAddr("ff02::77"), netip.MustParseAddr("239.255.77.7")
 	for _, c := range []struct {
@@ -193,7 +193,7 @@ func TestDescriptorsAboveTheFloor(t *testing.T) {
 	was := fdset.Floor()
 	fdset.SetFloor(floor)
 	defer fdset.SetFloor(was)
-	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
 	p := l.ports[0]
 	within(t, "a Wait", 0, 20*time.Second, func() { p.Wait(time.Millisecond) }) // opens the timer
 	all := map[string]int{"epoll of sockets": p.wait.sockets, "epoll": p.wait.park}
@@ -218,7 +218,7 @@ func TestDescriptorsAboveTheFloor(t *testing.T) {
 
 // TestNothingToReceive checks that a socket without a packet takes no slot of a batch.
 func TestNothingToReceive(t *testing.T) {
-	l := open(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)}).(*Link)
+	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	p := l.ports[0]
 	var rx link.RxBatch
 	for _, slot := range []int{0, 3} {
@@ -325,7 +325,7 @@ func TestLoopbackInterface(t *testing.T) {
 			if err != nil || ifi.Flags&net.FlagUp == 0 || !p.Addr().Is4() {
 				continue
 			}
-			l := open(t, Config{Interface: ifi.Name, Addrs: []netip.Addr{p.Addr()}, Port: testPort(t)}).(*Link)
+			l := batchedLink(t, Config{Interface: ifi.Name, Addrs: []netip.Addr{p.Addr()}, Port: testPort(t)})
 			if want := ifi.Flags&net.FlagLoopback != 0; l.loopback != want {
 				t.Errorf("%s: loopback %v, want %v", ifi.Name, l.loopback, want)
 			}

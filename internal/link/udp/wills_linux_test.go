@@ -41,6 +41,7 @@ func TestLastWillsAreSent(t *testing.T) {
 	for name, lead := range map[string]func(t *testing.T, port uint16){
 		"a process leads": func(t *testing.T, port uint16) { openShared(t, port, 1, lo4) },
 		"verbena serve": func(t *testing.T, port uint16) {
+			needBatched(t)
 			runDir(t)
 			serve(t, port, lo4, 0o700, -1)
 		},
