@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -44,6 +45,9 @@ var ways = []struct{ client, shm string }{
 	{clientAddr, "1"},
 }
 
+// sharing reports whether processes can share an address, which plain sockets do not let them.
+func sharing() bool { return runtime.GOOS == "linux" && os.Getenv("VERBENA_UDP") != "plain" }
+
 // play runs both ends of a pingpong and returns their output.
 func play(t *testing.T, way int, name, options string) (server, client string) {
 	t.Helper()
@@ -58,7 +62,7 @@ func play(t *testing.T, way int, name, options string) (server, client string) {
 func meet(t *testing.T, way int, name, options string) (server, client string, failed error) {
 	t.Helper()
 	at := clientAddr
-	if w := ways[way%len(ways)]; runtime.GOOS == "linux" {
+	if w := ways[way%len(ways)]; sharing() {
 		t.Setenv("VERBENA_SHM", w.shm)
 		at = w.client
 	}
@@ -68,6 +72,9 @@ func meet(t *testing.T, way int, name, options string) (server, client string, f
 	}
 	s, serverOut, serverErr := start(t, serverAddr, name, side("server")...)
 	clientOut, clientErr, failed := runClient(t, at, name, append(side("client"), serverAddr)...)
+	if failed != nil {
+		_ = s.Process.Kill()
+	}
 	if err := s.Wait(); err != nil && failed == nil {
 		t.Fatalf("server: %v\n%s%s", err, serverOut, serverErr)
 	}

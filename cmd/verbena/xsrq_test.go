@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +22,7 @@ func TestXSRQPingpong(t *testing.T) {
 	} {
 		t.Run(strings.ReplaceAll(options, " ", "_"), func(t *testing.T) {
 			at := func(client int) string { return loopback.Addr(20 + client) }
-			if w := ways[way%len(ways)]; runtime.GOOS == "linux" {
+			if w := ways[way%len(ways)]; sharing() {
 				t.Setenv("VERBENA_SHM", w.shm)
 				if w.client == serverAddr {
 					at = func(int) string { return serverAddr }

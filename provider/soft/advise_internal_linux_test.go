@@ -30,7 +30,7 @@ func TestAdviceLetsOthersIn(t *testing.T) {
 		if brought.Add(uint64(len(b))) < size { // not the last piece
 			select {
 			case <-closed:
-			case <-time.After(20 * time.Millisecond):
+			case <-time.After(300 * time.Millisecond):
 			}
 		}
 		return nil

@@ -26,7 +26,10 @@ type network struct {
 
 // plain reports whether the packets of the network travel through plain sockets.
 func (n *network) plain() bool {
-	return n.name == "udp" && (runtime.GOOS != "linux" || os.Getenv("VERBENA_UDP") == "plain")
+	if runtime.GOOS != "linux" {
+		return n.name != "mem"
+	}
+	return n.name == "udp" && os.Getenv("VERBENA_UDP") == "plain"
 }
 
 type opener = func(addrs []netip.Addr, ports int) (link.Link, error)

@@ -352,6 +352,9 @@ func TestPeer(t *testing.T) {
 
 // TestPeerOverIWARP: with iWARP a refused TCP connection shows that the host is there; UDP port 4791 does not matter.
 func TestPeerOverIWARP(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has the iWARP device")
+	}
 	t.Setenv(driver.EnvTransport, driver.IWARP)
 	var r report
 	r.peer(t.Context(), "127.0.0.1")
