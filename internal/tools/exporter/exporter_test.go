@@ -320,9 +320,13 @@ func TestDashboardAndAlerts(t *testing.T) {
 
 			FieldConfig struct {
 				Defaults struct {
+					Unit       string
 					Color      struct{ Mode string }
 					Thresholds struct{ Steps []struct{ Color string } }
 				}
+			}
+			Options struct {
+				Legend struct{ DisplayMode, SortBy string }
 			}
 		}
 	}
@@ -351,6 +355,18 @@ func TestDashboardAndAlerts(t *testing.T) {
 		// Grafana's own thresholds make each number from 80 on red, and those below green.
 		if f := p.FieldConfig.Defaults; p.Type == "stat" && f.Color.Mode != "fixed" && len(f.Thresholds.Steps) < 2 {
 			t.Errorf("%s has neither a color nor thresholds", p.Title)
+		}
+		for _, s := range p.FieldConfig.Defaults.Thresholds.Steps {
+			if s.Color == "green" { // and the others are red or orange
+				t.Errorf("%s has colors that not everybody can tell apart", p.Title)
+			}
+		}
+		// A list of more series than fit hides the largest ones, since most counters of faults are 0.
+		if l := p.Options.Legend; p.Type == "timeseries" && (l.DisplayMode != "table" || l.SortBy != "Max") {
+			t.Errorf("%s: the legend is not a table with the largest series first", p.Title)
+		}
+		if p.FieldConfig.Defaults.Unit == "pps" { // 0.02 packets per second are 20 mp/s
+			t.Errorf("%s has milli-packets", p.Title)
 		}
 		for _, q := range dashboard.Panels[:i] {
 			a, b := p.GridPos, q.GridPos
