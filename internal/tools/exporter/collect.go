@@ -95,10 +95,12 @@ func (s *scrape) host(devices []*verbs.Device, err error) {
 	}
 	for _, d := range devices {
 		up := 0.0
-		if i, err := net.InterfaceByName(d.Interface()); err == nil && i.Flags&net.FlagUp != 0 {
+		// As for the state of the port, an interface without a carrier is down. One that is set down has no device.
+		const both = net.FlagUp | net.FlagRunning
+		if i, err := net.InterfaceByName(d.Interface()); err == nil && i.Flags&both == both {
 			up = 1
 		}
-		s.add("verbena_device_up", "1 if the network interface of the device is up.", gaugeType, up,
+		s.add("verbena_device_up", "1 if the network interface of the device is up, with a carrier.", gaugeType, up,
 			[]string{"device", "interface"}, d.Name(), d.Interface())
 	}
 }
