@@ -79,8 +79,8 @@ func TestPrepare(t *testing.T) {
 func TestPrepareFails(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	a, _ := udpHost(t, 19) // plain sockets of another test's hosts may still be about to be closed
-	b, addr := udpHost(t, 20)
+	a, _ := udpHost(t, 150) // plain sockets of another test's hosts may still be about to be closed
+	b, addr := udpHost(t, 151)
 	unwilling := errors.New("unwilling")
 	fail := func(*rdmacm.ID) error { return unwilling }
 	l, err := rdmacm.Listen(ctx, ":0", &rdmacm.Options{Host: b, Prepare: fail})

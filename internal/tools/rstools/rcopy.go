@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -83,12 +84,12 @@ func runCopy(env *tool.Env, args []string) int {
 	return 0
 }
 
-// splitServer splits server and destination. An IPv6 address before a destination is in brackets.
+// splitServer splits server and destination. The destination may have colons. An IPv6 address before it is in brackets.
 func splitServer(arg, source string) (server, destination string) {
 	if rest, ok := strings.CutPrefix(arg, "["); ok {
 		server, destination, _ = strings.Cut(rest, "]")
 		destination = strings.TrimPrefix(destination, ":")
-	} else if strings.Count(arg, ":") > 1 {
+	} else if _, err := netip.ParseAddr(arg); err == nil {
 		server = arg
 	} else {
 		server, destination, _ = strings.Cut(arg, ":")

@@ -89,3 +89,23 @@ func TestCopyOfAShrinkingFile(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
+
+// A destination may have colons, as paths of Windows do.
+func TestServerAndDestination(t *testing.T) {
+	for arg, want := range map[string][2]string{
+		"192.0.2.1":             {"192.0.2.1", "source"},
+		"192.0.2.1:":            {"192.0.2.1", "source"},
+		"192.0.2.1:/a":          {"192.0.2.1", "/a"},
+		`192.0.2.1:C:\a`:        {"192.0.2.1", `C:\a`},
+		"host:12:30":            {"host", "12:30"},
+		"2001:db8::1":           {"2001:db8::1", "source"},
+		"fe80::1%eth0":          {"fe80::1%eth0", "source"},
+		"[2001:db8::1]":         {"2001:db8::1", "source"},
+		"[2001:db8::1]:/a":      {"2001:db8::1", "/a"},
+		`[fe80::1%eth0]:C:\a:b`: {"fe80::1%eth0", `C:\a:b`},
+	} {
+		if server, destination := splitServer(arg, "source"); server != want[0] || destination != want[1] {
+			t.Errorf("%s: %q, %q; want %q", arg, server, destination, want)
+		}
+	}
+}
