@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/numbered"
 	"github.com/verbena-rdma/verbena/internal/secret"
@@ -28,7 +29,8 @@ var (
 type qpTable struct {
 	mu    sync.Mutex // guards changes
 	qps   numbered.Table[transport.QP]
-	whole span // the numbers of a link that does not lead packets by them
+	many  atomic.Bool // see prefetch.go
+	whole span        // the numbers of a link that does not lead packets by them
 	max   int
 }
 
@@ -117,6 +119,7 @@ func (t *qpTable) put(qp *transport.QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.qps.Put(qp.Num, qp)
+	t.many.Store(t.qps.Len() >= manyQPs)
 }
 
 // remove frees a number.
@@ -124,6 +127,7 @@ func (t *qpTable) remove(n uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.qps.Remove(n)
+	t.many.Store(t.qps.Len() >= manyQPs)
 }
 
 // all goes over the QPs that exist, in the order of their numbers.

@@ -259,6 +259,7 @@ func (qp *QP) SetRate(rate uint64, burst int64) {
 // permit sends it returns transport.ErrState without calling post (V-QPS-04).
 func (qp *QP) PostSend(post func(q *transport.SendQueue) error) error {
 	q := qp.SQ
+	qp.prefetch()
 	q.Lock()
 	if st := qp.State(); st == transport.Reset || st == transport.Init || st == transport.RTR {
 		q.Unlock()

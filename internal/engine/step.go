@@ -60,6 +60,7 @@ func (s *shard) step(now int64) (busy bool) {
 // receive delivers the packets of one Recv, and returns their number.
 func (s *shard) receive() int {
 	n := s.port.Recv(&s.rx)
+	s.prefetchBatch()
 	for i := range n {
 		p := &s.rx.Packets[i]
 		if p.Away != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -121,3 +122,14 @@ func (qp *QP) takePath() {
 
 // PeerAddr returns the address that RC and UC packets must come from.
 func (qp *QP) PeerAddr() netip.Addr { return qp.attr.Path.Dst }
+
+// PrefetchQueues asks the processor for what the next packet uses beside the QP itself: the queues, the path, and the
+// oldest work request. The shard is held.
+func (qp *QP) PrefetchQueues() {
+	prefetch.Value(qp.RQ)
+	prefetch.Value(qp.SQ)
+	prefetch.Value(qp.path)
+	if r := &qp.req; r.head != r.begun {
+		prefetch.Value(r.oldest())
+	}
+}
