@@ -9,8 +9,10 @@ import "github.com/verbena-rdma/verbena/internal/transport"
 func (s *shard) ring(qp *transport.QP) {
 	if s.tryHold() { // the shard is free: no need to publish
 		s.now = s.eng.now()
-		s.answer(qp)
-		s.serve()
+		if !s.sendShort(qp) {
+			s.answer(qp)
+			s.serve()
+		}
 		s.release()
 		return
 	}
@@ -61,4 +63,16 @@ func (s *shard) answerAll() {
 		s.answer(qp)
 		qp = next
 	}
+}
+
+// sendShort is answer and serve for a short request, if there is nothing else to do; see transport.QP.SendShort.
+func (s *shard) sendShort(qp *transport.QP) bool {
+	if !s.runq.empty() || s.published() || !s.tx.Empty() || s.tap != nil || s.acks.n > 0 || qp.Sched.Dead ||
+		!qp.SendShort(s.now, s.tx) {
+		return false
+	}
+	s.answered(qp)
+	s.setTimer(qp)
+	s.port.Send(s.tx)
+	return true
 }

@@ -70,7 +70,11 @@ func (s *shard) holds(qp *transport.QP) bool {
 	}
 	d.AckAt = s.now
 	h := &s.acks
-	if !s.polling || d.Answers < minAnswers || h.n == maxHeld || qp.Near(s.tx) {
+	if !s.polling || d.Answers < minAnswers || h.n == maxHeld {
+		return false
+	}
+	if qp.Near(s.tx) {
+		d.Answers = 0 // asks again after minAnswers answers
 		return false
 	}
 	if h.n == 0 {

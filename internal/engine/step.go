@@ -212,7 +212,8 @@ func (s *shard) collect() {
 		if qp.Sched.Dead {
 			continue
 		}
-		if qp.OnlyAck() && s.holds(qp) {
+		due := qp.Due()
+		if due == transport.DueNothing || due == transport.DueAck && s.holds(qp) {
 			s.setTimer(qp)
 			continue
 		}
@@ -224,11 +225,7 @@ func (s *shard) collect() {
 			s.sole, s.resent = qp, qp.Counters.RetransmitPackets
 			s.loans.begin(s, qp)
 		}
-		turn := turnPackets
-		if s.loans.set != nil {
-			turn = txPackets // no other QP may fill the rest of the batch
-		}
-		switch more := qp.Transmit(s.now, s.tx, turn); {
+		switch more := s.transmitOf(qp, due); {
 		case more && s.tx.Count() == before && before < cap(s.tx.Packets):
 			s.blocked.push(qp) // the batch has room, but not where the link places this packet
 		case more:
@@ -239,6 +236,18 @@ func (s *shard) collect() {
 		}
 		s.setTimer(qp)
 	}
+}
+
+// transmitOf lets qp append what is due to the batch. It reports whether there is more.
+func (s *shard) transmitOf(qp *transport.QP, due transport.Due) (more bool) {
+	if due == transport.DueAck {
+		return !qp.SendAck(s.tx)
+	}
+	turn := turnPackets
+	if s.loans.set != nil {
+		turn = txPackets // no other QP may fill the rest of the batch
+	}
+	return qp.Transmit(s.now, s.tx, turn)
 }
 
 // room reports whether the batch has room for a packet of any size.

@@ -383,6 +383,15 @@ func (b *TxBatch) AllocTrain(path *Path, qpn uint32, n int) []byte {
 	return place
 }
 
+// AllocNear is Alloc for a packet that Direct places. It returns nil for any other, and if there is no room.
+func (b *TxBatch) AllocNear(path *Path, qpn uint32, n int) []byte {
+	if b.Direct == nil || b.Count() >= cap(b.Packets) {
+		return nil
+	}
+	place, _ := b.place(path, qpn, n, false)
+	return place
+}
+
 // place gets a place from Direct. The receiver may then take the earlier packets, which the tap must have seen
 // before.
 func (b *TxBatch) place(path *Path, qpn uint32, n int, train bool) (place []byte, mine bool) {

@@ -55,24 +55,26 @@ func TestAcknowledgementAmongManyRequests(t *testing.T) {
 	}
 }
 
-// OnlyAck reports an acknowledgement of complete messages with nothing beside it: no request, no READ response, no
-// congestion notification, and no message that is still incomplete.
-func TestOnlyAck(t *testing.T) {
+// Due tells an acknowledgement of complete messages with nothing beside it from what else there may be to send: a
+// request, a READ response, a congestion notification, and the acknowledgement of a message that is still incomplete.
+func TestDue(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		do   func(s *sender)
-		want bool
+		want Due
 	}{
-		{"nothing", func(*sender) {}, false},
-		{"acknowledgement", func(s *sender) { s.qp.resp.ack(4999) }, true},
-		{"with a request", func(s *sender) { s.qp.resp.ack(4999); s.send(1) }, false},
-		{"with a notification", func(s *sender) { s.qp.resp.ack(4999); s.qp.congestion.due = true }, false},
-		{"within a message", func(s *sender) { s.qp.resp.ack(4999); s.qp.resp.phase = inSend }, false},
-		{"NAK", func(s *sender) { s.qp.resp.nakSequence() }, false},
+		{"nothing", func(*sender) {}, DueNothing},
+		{"acknowledgement", func(s *sender) { s.qp.resp.ack(4999) }, DueAck},
+		{"request", func(s *sender) { s.send(1) }, DueMore},
+		{"with a request", func(s *sender) { s.qp.resp.ack(4999); s.send(1) }, DueMore},
+		{"with a notification", func(s *sender) { s.qp.resp.ack(4999); s.qp.congestion.due = true }, DueMore},
+		{"within a message", func(s *sender) { s.qp.resp.ack(4999); s.qp.resp.phase = inSend }, DueMore},
+		{"at the end of a pause", func(s *sender) { s.qp.resp.ack(4999); s.qp.pace.until = s.now + 1 }, DueMore},
+		{"NAK", func(s *sender) { s.qp.resp.nakSequence() }, DueMore},
 	} {
 		s := newSender(t, RC, nil)
-		if c.do(s); s.qp.OnlyAck() != c.want {
-			t.Errorf("%s: %v, want %v", c.name, !c.want, c.want)
+		if c.do(s); s.qp.Due() != c.want {
+			t.Errorf("%s: %v, want %v", c.name, s.qp.Due(), c.want)
 		}
 	}
 }

@@ -62,10 +62,31 @@ func (qp *QP) Replying() bool {
 	return r.pending() && (qp.pace.until == 0 || r.todo == r.head || r.at(r.todo).kind != resRead)
 }
 
-// OnlyAck reports whether Transmit would send nothing but the acknowledgement of complete messages.
-func (qp *QP) OnlyAck() bool {
-	return qp.resp.onlyAck() && !qp.congestion.due && !qp.req.pending()
+// Due is what a QP has to send.
+type Due uint8
+
+// What a QP has to send.
+const (
+	DueNothing Due = iota // nothing
+	DueAck                // nothing but the acknowledgement of complete messages; see SendAck
+	DueMore               // perhaps more; see Transmit
+)
+
+// Due returns what the QP has to send now.
+func (qp *QP) Due() Due {
+	switch {
+	case qp.congestion.due, qp.pace.until != 0, qp.req.pending():
+		return DueMore
+	case qp.resp.onlyAck():
+		return DueAck
+	case qp.resp.pending():
+		return DueMore
+	}
+	return DueNothing
 }
+
+// SendAck is Transmit of a QP that has only an acknowledgement to send. It reports whether there was room.
+func (qp *QP) SendAck(tx *link.TxBatch) bool { return qp.resp.sendTail(tx) }
 
 // Near reports whether tx places the QP's packets where the process of the peer reads them.
 func (qp *QP) Near(tx *link.TxBatch) bool { return tx.Train(qp.path, qp.attr.DestQPN) > 0 }

@@ -1,0 +1,209 @@
+package transport
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// places is a Direct that places all packets, as many as room.
+type places struct {
+	packets [][]byte
+	room    int
+}
+
+func (p *places) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
+	if p.room == 0 {
+		return nil, true
+	}
+	p.room--
+	p.packets = append(p.packets, bytes.Repeat([]byte{0xA5}, n))
+	return p.packets[len(p.packets)-1], true
+}
+
+func (p *places) Train(*link.Path, uint32) int { return 0 }
+
+// A shortSender sends what it can by SendShort if short is set, and all by Transmit otherwise.
+type shortSender struct {
+	*sender
+	*places
+	short bool
+	used  int // times that SendShort has sent
+}
+
+func newShortSender(t *testing.T, typ Type, short bool) *shortSender {
+	some := newSender(t, typ, func(c *Config, _ *Attr) { c.SigAll = false })
+	s := &shortSender{sender: some, places: &places{}, short: short}
+	s.tx.Direct = s.places
+	return s
+}
+
+// flush sends.
+func (s *shortSender) flush() {
+	s.tx.Reset()
+	if s.short && s.qp.SendShort(s.now, s.tx) {
+		s.used++
+		return
+	}
+	s.qp.Transmit(s.now, s.tx, 32)
+}
+
+// state describes all that a later packet depends on.
+func (s *shortSender) state() string {
+	r := s.qp.req
+	wqes := ""
+	for i := r.head; i != s.qp.SQ.Posted(); i++ {
+		wqes += fmt.Sprintf(" %+v", s.qp.SQ.At(i).requesterWQE)
+	}
+	r.qp, r.sq, r.pieces, r.bad = nil, nil, nil, nil
+	qp := s.qp
+	return fmt.Sprintf("%+v bad %v\n%s\n%+v\n%d %d %v", r, qp.req.bad, wqes, qp.Counters, qp.Deadline(), qp.State(),
+		qp.pace)
+}
+
+// step does something at random; equal rnd do the same.
+func (s *shortSender) step(rnd *rand.Rand) {
+	una, nxt := s.qp.req.una, s.qp.req.max
+	sent := int(nxt-una) & 0xffffff
+	switch k := rnd.IntN(60); {
+	case k < 30 && s.qp.SQ.Posted()-s.qp.SQ.polled.Load() < 60:
+		s.postAny(rnd)
+	case k < 45 && sent > 0:
+		s.answerAll()
+	case k < 50 && sent > 0:
+		s.ack(una + uint32(rnd.IntN(sent)))
+	case k == 50 && sent > 0:
+		s.nak(una+uint32(rnd.IntN(sent)), wire.SynSeqErr)
+	case k == 51 && sent > 0:
+		s.nak(una+uint32(rnd.IntN(sent)), wire.SynRNR|1)
+	case k == 52:
+		s.qp.SetRate([]uint64{0, 0, 1e9}[rnd.IntN(3)], 0)
+	case k == 53:
+		s.qp.SetWindow([]int{1 << 10, 4 << 10, 1 << 18}[rnd.IntN(3)], nil)
+	case k == 54:
+		s.qp.congestion.due = true
+	default:
+		s.after(int64(rnd.IntN(2e6)))
+	}
+	s.room = []int{0, 1, 1000, 1000}[rnd.IntN(4)]
+	if rnd.IntN(8) > 0 {
+		s.flush()
+	}
+}
+
+// answerAll answers all requests that were sent.
+func (s *shortSender) answerAll() {
+	r := &s.qp.req
+	for r.una != r.max && s.qp.State() == RTS {
+		switch w := r.oldest(); {
+		case !w.waitsForAnswer():
+			s.ack(r.una)
+		case w.Op == OpRead:
+			s.data(wire.ReadRespOnly, r.una, int(w.Length))
+		default:
+			s.atomicAck(r.una, 7)
+		}
+	}
+}
+
+// postAny posts a request of any operation, length and flags, mostly inline.
+func (s *shortSender) postAny(rnd *rand.Rand) {
+	op := []Op{OpSend, OpSendImm, OpWrite, OpWriteImm, OpSend, OpWrite, OpRead, OpFetchAdd, OpSendInv}[rnd.IntN(9)]
+	n := []int{0, 1, 8, 9, 64, 512}[rnd.IntN(6)]
+	if op == OpFetchAdd {
+		n = 8
+	}
+	flags := Signaled & SendFlags(rnd.Uint32()|rnd.Uint32())
+	flags |= Solicited&SendFlags(rnd.Uint32()) | Fence&SendFlags(rnd.Uint32()&rnd.Uint32())
+	s.post(op, s.sges(rnd.IntN(1000), n), func(w *SendWQE) {
+		w.Flags = flags
+		if 1<<op&answeredOps == 0 && rnd.IntN(8) != 0 {
+			w.Flags |= Inline
+			w.Inline, w.SGEs = append(w.Inline[:0], s.mem.Buf[:n]...), nil
+		}
+	})
+}
+
+// SendShort leaves the same packets, completions and state as Transmit, whatever happened before: losses, pauses, full
+// windows, rates, requests of other kinds.
+func TestSendShortIsTransmit(t *testing.T) {
+	used := 0
+	for seed := range uint64(120) {
+		long, short := newShortSender(t, RC, false), newShortSender(t, RC, true)
+		for n := range 200 {
+			for _, s := range []*shortSender{long, short} {
+				s.step(rand.New(rand.NewPCG(seed, uint64(n))))
+				s.now += 1000
+			}
+			if !slices.EqualFunc(long.packets, short.packets, bytes.Equal) {
+				t.Fatalf("seed %d step %d: packets\n%x\nwant\n%x", seed, n, short.packets, long.packets)
+			}
+			if got, want := short.state(), long.state(); got != want {
+				t.Fatalf("seed %d step %d: state\n%s\nwant\n%s", seed, n, got, want)
+			}
+			if got, want := completions(short.sender), completions(long.sender); got != want {
+				t.Fatalf("seed %d step %d: completions\n%s\nwant\n%s", seed, n, got, want)
+			}
+			if long.qp.State() != RTS {
+				break
+			}
+		}
+		used += short.used
+	}
+	if used < 1000 {
+		t.Errorf("SendShort has sent %d packets, want thousands", used)
+	}
+}
+
+// completions describes and takes the completions.
+func completions(s *sender) (l string) {
+	for _, e := range s.cqes {
+		l += fmt.Sprintln(e.WRID, e.Status, e.Op, e.ByteLen, e.Slot)
+		s.qp.SQ.Release(e.Slot)
+	}
+	s.cqes = s.cqes[:0]
+	return l
+}
+
+// Only RC QPs in RTS send short requests, and only to a process of the host.
+func TestSendShortRefuses(t *testing.T) {
+	post := func(s *shortSender) {
+		s.post(OpSend, nil, func(w *SendWQE) { w.Flags, w.Inline, w.Length = Inline, append(w.Inline, 1, 2, 3), 3 })
+	}
+	for _, c := range []struct {
+		name string
+		typ  Type
+		do   func(s *shortSender)
+		want bool
+	}{
+		{"short", RC, post, true},
+		{"nothing posted", RC, func(*shortSender) {}, false},
+		{"two", RC, func(s *shortSender) { post(s); post(s) }, false},
+		{"UC", UC, post, false},
+		{"UD", UD, post, false},
+		{"over UDP", RC, func(s *shortSender) { post(s); s.tx.Direct = nil }, false},
+		{"no room", RC, func(s *shortSender) { post(s); s.room = 0 }, false},
+		{"SQD", RC, func(s *shortSender) { s.modify(SQD, Attr{}, 0); post(s) }, false},
+		{"ERR", RC, func(s *shortSender) { s.modify(Err, Attr{}, 0); post(s) }, false},
+		{"acknowledgement first", RC, func(s *shortSender) { post(s); s.qp.resp.ack(4999) }, false},
+		{"keep-alive", RC, func(s *shortSender) { s.qp.SetKeepAlive(s.now, 1e9); post(s) }, false},
+		{"longer than the MTU", RC, func(s *shortSender) { post(s); s.qp.req.mtu = 2 }, false},
+		{"about to fail", RC, func(s *shortSender) { post(s); s.qp.req.bad = &Failure{} }, false},
+		{"pause", RC, func(s *shortSender) { post(s); s.qp.pace.until = s.now + 1 }, false},
+		{"static rate", RC, func(s *shortSender) { s.qp.path.Rate = 1e9; post(s) }, false},
+	} {
+		s := newShortSender(t, c.typ, true)
+		s.room = 1000
+		if c.do(s); s.qp.SendShort(s.now, s.tx) != c.want {
+			t.Errorf("%s: %v, want %v", c.name, !c.want, c.want)
+		}
+		if n := len(s.packets); (n == 1) != c.want {
+			t.Errorf("%s: %d packets", c.name, n)
+		}
+	}
+}
