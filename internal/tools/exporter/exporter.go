@@ -86,7 +86,7 @@ func printOnce(env *tool.Env, c *collector) error {
 
 // listenError is an error of listening, with the option to change.
 func listenError(address string, err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
+	if tool.InUse(err) {
 		return fmt.Errorf("--listen %s: another program uses the port: choose another one: %w", address,
 			syscall.EADDRINUSE)
 	}

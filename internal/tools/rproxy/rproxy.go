@@ -5,14 +5,12 @@ package rproxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
@@ -50,7 +48,7 @@ func run(env *tool.Env, args []string) int {
 		return f.Misused(err.Error())
 	}
 	l, err := listen(f.Arg(0), o)
-	if errors.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(f.Arg(0), "tcp:") {
+	if tool.InUse(err) && strings.HasPrefix(f.Arg(0), "tcp:") {
 		err = fmt.Errorf("%w; choose another port, or end the program that has it: ss -ltnp", err)
 	}
 	if err != nil {
