@@ -18,5 +18,5 @@
 // ibv_modify_qp and state.go the others, failure.go describes failures.
 //
 // Only the holder of a QP's shard may call its On... methods, Transmit and Modify. The package imports
-// internal/{wire,psn,mr,link} and observe.
+// internal/{wire,psn,mr,link,prefetch} and observe.
 package transport

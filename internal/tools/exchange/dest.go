@@ -1,7 +1,8 @@
 // Package exchange is the connection set-up of the ibv_*_pingpong programs: a TCP connection over which
 // each end sends one line of text for each queue pair, and the client finally sends "done".
 //
-// The format is that of the C programs of rdma-core, so either end may be one. The package imports internal/lookup.
+// The format is that of the C programs of rdma-core, so either end may be one. The package imports internal/lookup and
+// internal/tools/tool.
 package exchange
 
 import (
