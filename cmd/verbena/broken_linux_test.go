@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -155,7 +156,10 @@ func (h *hosts) iwarpPing() {
 	if err := server.Start(); err != nil {
 		h.Fatal(err)
 	}
-	h.listens("b", "rping")
+	h.until("rping listens on an iWARP device of host b", func() bool { // one listens on the RoCE device already
+		list, _ := h.run("b", "rdma", "resource", "show", "cm_id")
+		return regexp.MustCompile(`(?m)^link vrw_.* state LISTEN `).MatchString(list)
+	})
 	if err := client.Run(); err != nil {
 		h.Errorf("rping by iWARP: %v\n%s", err, out)
 	}
