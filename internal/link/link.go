@@ -376,19 +376,19 @@ func (b *TxBatch) Seal(i int, f wire.Flow, id uint16) {
 
 // AllocTrain is Alloc for a train; see RxPacket.Train.
 func (b *TxBatch) AllocTrain(path *Path, qpn uint32, n int) []byte {
-	if b.Direct == nil || b.Count() >= cap(b.Packets) {
-		return nil
-	}
-	place, _ := b.place(path, qpn, n, true)
-	return place
+	return b.allocDirect(path, qpn, n, true)
 }
 
 // AllocNear is Alloc for a packet that Direct places. It returns nil for any other, and if there is no room.
 func (b *TxBatch) AllocNear(path *Path, qpn uint32, n int) []byte {
+	return b.allocDirect(path, qpn, n, false)
+}
+
+func (b *TxBatch) allocDirect(path *Path, qpn uint32, n int, train bool) []byte {
 	if b.Direct == nil || b.Count() >= cap(b.Packets) {
 		return nil
 	}
-	place, _ := b.place(path, qpn, n, false)
+	place, _ := b.place(path, qpn, n, train)
 	return place
 }
 
