@@ -14,7 +14,7 @@
 // of the sender.
 //
 // The package owns its sockets and nothing else. It imports
-// internal/{board,errqueue,fdset,host,link,printable,wire} and golang.org/x/sys.
+// internal/{board,errqueue,fdset,host,link,printable,wire,winsock} and golang.org/x/sys.
 //
 // In the environment, VERBENA_UDP_GSO=0 and VERBENA_UDP_GRO=0 disable GSO runs, as Config.NoGSO and Config.NoGRO do.
 // VERBENA_UDP_LEND=0 disables lent pages, as Config.NoLend does. VERBENA_UDP=plain selects the plain form on Linux

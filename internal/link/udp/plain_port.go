@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/winsock"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -75,7 +76,7 @@ func (p *plainPort) Send(b *link.TxBatch) {
 func errnoOf(err error) syscall.Errno {
 	errno := syscall.EIO
 	errors.As(err, &errno)
-	return portable(errno)
+	return winsock.Portable(errno)
 }
 
 func (l *plainLink) socketOf(a netip.Addr) *plainSocket {

@@ -7,10 +7,11 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
-	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/internal/winsock"
 )
 
 // timeout bounds connecting and each message of the peer. The C programs wait for ever, so a silent client
@@ -39,7 +40,7 @@ func DialError(host string, port uint16, err error) error {
 	remedy := ""
 	if a, e := netip.ParseAddr(host); e == nil && lookup.NeedsZone(a) {
 		remedy = "; a link-local address must have a zone, as in " + host + "%eth0"
-	} else if tool.Refused(err) {
+	} else if winsock.Is(err, syscall.ECONNREFUSED) {
 		remedy = "; start the server first, with the same -p"
 	}
 	return fmt.Errorf("couldn't connect to %s:%d: %w%s", host, port, err, remedy)

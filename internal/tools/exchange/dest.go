@@ -2,7 +2,7 @@
 // each end sends one line of text for each queue pair, and the client finally sends "done".
 //
 // The format is that of the C programs of rdma-core, so either end may be one. The package imports internal/lookup and
-// internal/tools/tool.
+// internal/winsock.
 package exchange
 
 import (

@@ -4,7 +4,7 @@
 //
 //	exporter.go  the command line and the server    collect.go  the metrics
 //
-// It imports internal/control, verbs, internal/tools/{tool,version} and Prometheus' client.
+// It imports internal/{control,winsock}, verbs, internal/tools/{tool,version} and Prometheus' client.
 package exporter
 
 import (
@@ -24,6 +24,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/internal/winsock"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -86,7 +87,7 @@ func printOnce(env *tool.Env, c *collector) error {
 
 // listenError is an error of listening, with the option to change.
 func listenError(address string, err error) error {
-	if tool.InUse(err) {
+	if winsock.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("--listen %s: another program uses the port: choose another one: %w", address,
 			syscall.EADDRINUSE)
 	}

@@ -59,7 +59,7 @@ var building = []floor{
 	}},
 	{"descriptors, CRCs", []string{
 		"internal/fdset", "internal/peeruser", "internal/errqueue", "internal/environ", "internal/loopback",
-		"internal/untrusted", "internal/untrusted/lingering", "internal/wire/fold",
+		"internal/untrusted", "internal/untrusted/lingering", "internal/winsock", "internal/wire/fold",
 	}},
 }
 

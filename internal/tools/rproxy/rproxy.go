@@ -1,6 +1,6 @@
 // Package rproxy is "verbena rproxy": it carries TCP connections over RDMA. One instance beside the clients
 // accepts TCP connections and connects by rsocket to another instance beside the service, which connects to
-// the service by TCP. It imports rsocket, internal/tools/tool and the standard library.
+// the service by TCP. It imports rsocket, internal/{winsock,tools/tool} and the standard library.
 package rproxy
 
 import (
@@ -11,9 +11,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
+	"github.com/verbena-rdma/verbena/internal/winsock"
 	"github.com/verbena-rdma/verbena/rsocket"
 )
 
@@ -48,7 +50,7 @@ func run(env *tool.Env, args []string) int {
 		return f.Misused(err.Error())
 	}
 	l, err := listen(f.Arg(0), o)
-	if tool.InUse(err) && strings.HasPrefix(f.Arg(0), "tcp:") {
+	if winsock.Is(err, syscall.EADDRINUSE) && strings.HasPrefix(f.Arg(0), "tcp:") {
 		err = fmt.Errorf("%w; choose another port, or end the program that has it: ss -ltnp", err)
 	}
 	if err != nil {

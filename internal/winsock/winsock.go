@@ -1,8 +1,12 @@
-package udp
+// Package winsock translates the errors of Windows' sockets. They have numbers of their own, for which errors.Is finds
+// no errno of package syscall. No other system has errors with these numbers. It imports nothing of the module.
+package winsock
 
-import "syscall"
+import (
+	"errors"
+	"syscall"
+)
 
-// The errors of Windows' sockets have numbers of their own, for which errors.Is finds no errno of package syscall.
 const (
 	wsaEACCES       = syscall.Errno(10013)
 	wsaEMSGSIZE     = syscall.Errno(10040)
@@ -15,9 +19,14 @@ const (
 	wsaEADDRNOTAVAIL = syscall.Errno(10049)
 )
 
-// portable returns the errno of package syscall for an error of Windows' sockets, and all others as they are. No other
-// system has errors with these numbers.
-func portable(e syscall.Errno) syscall.Errno {
+// Is is errors.Is for an errno, by which it also knows the error of Windows' sockets.
+func Is(err error, want syscall.Errno) bool {
+	var e syscall.Errno
+	return errors.Is(err, want) || errors.As(err, &e) && Portable(e) == want
+}
+
+// Portable returns the errno of package syscall for an error of Windows' sockets, and all others as they are.
+func Portable(e syscall.Errno) syscall.Errno {
 	switch e {
 	case wsaEACCES:
 		return syscall.EACCES
