@@ -128,3 +128,6 @@ func FatalOn(tb testing.TB) func(error) {
 		}
 	}
 }
+
+// PathAge is how long a host keeps what it has asked the system about a path.
+const PathAge = pathAge

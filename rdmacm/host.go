@@ -27,7 +27,9 @@ type Host struct {
 
 	closing sync.Mutex // one Close at a time; before mu
 
-	neighbours neighbours // has a lock of its own, which comes after all others
+	// These have locks of their own, which come after all others.
+	neighbours neighbours
+	routeMTUs  routeMTUs
 
 	mu sync.Mutex // its place in the order of locks: manager.go
 	// +checklocks:mu

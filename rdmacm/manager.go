@@ -22,7 +22,7 @@ import (
 //	manager.delivering
 //	ID.mu              of a listener before that of the new ID of a request
 //	Host.mu
-//	neighbours.mu
+//	neighbours.mu, routeMTUs.mu
 //	manager.mu
 //	EventChannel.mu, then acks.mu
 //	deathNotices.mu

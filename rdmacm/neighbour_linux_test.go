@@ -368,6 +368,7 @@ func TestRouteTooSmallForARequest(t *testing.T) {
 	onWire(t, func(w *cabled) {
 		for mtu, want := range map[int]error{307: syscall.EMSGSIZE, 308: nil} {
 			ip(t, "route replace %s/32 dev near mtu lock %d", far4, mtu)
+			time.Sleep(rdmacm.PathAge)
 			e := w.begin("", far4, 20*time.Second)
 			e.expect(rdmacm.EventAddrResolved)
 			w.ok(e.ResolveRoute(bg, time.Second))

@@ -6,7 +6,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/verbena-rdma/verbena/internal/lookup"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -121,7 +120,7 @@ func (id *ID) routeMTU(op string) (verbs.MTU, error) {
 	}
 	room := 0
 	if id.dev.onInterface(id.sgid) {
-		room = lookup.RouteMTU(id.local.Addr(), id.remote.Addr().WithZone(id.zone))
+		room = id.host.routeMTUs.of(id.local.Addr(), id.remote.Addr().WithZone(id.zone), time.Now())
 	}
 	if need := messageLen(id.remote.Addr()); !id.dev.streams && room > 0 && room < need {
 		return 0, id.fail(op, syscall.EMSGSIZE, "the MTU of the route to %v is %d bytes: must be at least %d, which a "+
