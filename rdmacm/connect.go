@@ -106,6 +106,7 @@ func (id *ID) request(p *ConnParam, private []byte) *cm.ConnectParams {
 // +checklocks:id.mu
 func (id *ID) onReply(msg cmmsg.Msg) {
 	r := cmmsg.REP(msg.Data())
+	id.endWatch()
 	id.learn()
 	id.peerECE = ECE{VendorID: msg.ECE().Vendor, Options: msg.ECE().Options}
 	ev := &Event{Type: EventEstablished, Conn: id.connParam(r.Private()), ECE: id.peerECE}

@@ -3,6 +3,7 @@ package rdmacm
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -19,7 +20,8 @@ type connection struct {
 	rnrRetry           uint8 // of a request that the kernel has taken
 	peerECE            ECE
 
-	unreachable error // why the peer does not answer Disconnect; nil if that is not known
+	unreachable error       // why the peer does not answer Disconnect; nil if that is not known
+	watch       *time.Timer // of watchReach; nil once the request is answered
 
 	asked *cm.ConnectParams // the request, while a REJ may lead to another one with a smaller path MTU; nil otherwise
 

@@ -120,6 +120,7 @@ func (id *ID) onSilent() {
 //
 // +checklocks:id.mu
 func (id *ID) onDisconnected(status int) {
+	id.endWatch()
 	if id.step(inDREP) {
 		id.state = stDisconnect
 		ev := &Event{Type: EventDisconnected, Status: status}

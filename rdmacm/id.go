@@ -169,6 +169,7 @@ func (id *ID) end() leftovers {
 	id.state = stDestroying
 	id.endWaits()
 	id.endReach()
+	id.endWatch()
 	id.leaveGroups()
 	_ = id.destroyQP()
 	_ = id.destroySRQ()

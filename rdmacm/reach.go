@@ -34,7 +34,8 @@ func (id *ID) watchReach(c *cm.ID) {
 	}
 	src, dst := id.packetsTo()
 	all, ends := &id.dev.cm.asking, askedEnds{src, dst.Addr()}
-	time.AfterFunc(reachAfter, func() {
+	id.endWatch()
+	id.watch = time.AfterFunc(reachAfter, func() {
 		if !id.requesting(c) {
 			return
 		}
@@ -53,6 +54,16 @@ func (id *ID) watchReach(c *cm.ID) {
 			id.onUnreachable(c, err)
 		}
 	})
+}
+
+// endWatch ends watchReach, unless it has asked the system already.
+//
+// +checklocks:id.mu
+func (id *ID) endWatch() {
+	if id.watch != nil {
+		id.watch.Stop()
+		id.watch = nil
+	}
 }
 
 // packetsTo returns the addresses of packets to the peer.
