@@ -91,7 +91,7 @@ func (ah *AH) obj() string {
 
 // Close destroys the AH (ibv_destroy_ah). Sends that use it must have completed before. EINVAL if it is closed.
 func (ah *AH) Close() error {
-	if err := ah.lifetime.close("destroy_ah", ah.obj()); err != nil {
+	if err := ah.lifetime.close("destroy_ah", ah); err != nil {
 		return err
 	}
 	if err := destroyed(ah.drv.Destroy()); err != nil {

@@ -29,7 +29,7 @@ func (ch *CompChannel) Context() *Context { return ch.ctx }
 // Close destroys the channel (ibv_destroy_comp_channel). EBUSY while CQs use it. Pending calls of GetEvent return
 // ErrClosed.
 func (ch *CompChannel) Close() error {
-	if err := ch.lifetime.close("destroy_comp_channel", ch.obj()); err != nil {
+	if err := ch.lifetime.close("destroy_comp_channel", ch); err != nil {
 		return err
 	}
 	ch.ctx.channels.drop(ch)

@@ -47,7 +47,7 @@ func (d *Device) Open() (*Context, error) {
 func (vctx *Context) Close() error {
 	vctx.mu.Lock()
 	defer vctx.mu.Unlock()
-	if err := vctx.lifetime.close("close_device", vctx.obj()); err != nil {
+	if err := vctx.lifetime.close("close_device", vctx); err != nil {
 		return err
 	}
 	if err := vctx.drv.Close(); err != nil {

@@ -198,7 +198,7 @@ func (c *Counters) Read(values []uint64, flags ReadCountersFlags) error {
 // Close destroys the counters (ibv_destroy_counters). EBUSY while flows count into them.
 func (c *Counters) Close() error {
 	const op = "destroy_counters"
-	if err := c.lifetime.close(op, c.obj()); err != nil {
+	if err := c.lifetime.close(op, c); err != nil {
 		return err
 	}
 	if err := destroyed(c.drv.Destroy()); err != nil {

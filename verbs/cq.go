@@ -235,7 +235,7 @@ func (cq *CQ) Close() error {
 func (cq *CQ) destroy(op string) error {
 	cq.mu.Lock()
 	defer cq.mu.Unlock()
-	if err := cq.lifetime.close(op, cq.obj()); err != nil {
+	if err := cq.lifetime.close(op, cq); err != nil {
 		return err
 	}
 	if err := destroyed(cq.drv.Destroy()); err != nil {

@@ -122,6 +122,16 @@ func (cq *CQ) wakeWaiters() {
 
 // endWaiters ends all calls of Wait. The CQ is closed.
 func (cq *CQ) endWaiters() {
-	w := cq.waiting()
+	if cq.waiters.CompareAndSwap(nil, noWaiters) {
+		return
+	}
+	w := cq.waiters.Load()
 	w.close.Do(func() { close(w.end) })
 }
+
+// noWaiters is for the CQs that are closed without a call of Wait: later calls end at once.
+var noWaiters = func() *cqWaiters {
+	w := &cqWaiters{event: make(chan struct{}, 1), end: make(chan struct{})}
+	w.close.Do(func() { close(w.end) })
+	return w
+}()

@@ -85,7 +85,7 @@ func (dm *DM) Close() error {
 	if dm.from != nil {
 		return dm.unimport()
 	}
-	if err := dm.lifetime.close(op, dm.obj()); err != nil {
+	if err := dm.lifetime.close(op, dm); err != nil {
 		return err
 	}
 	if err := destroyed(dm.drv.Free()); err != nil {

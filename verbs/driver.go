@@ -78,6 +78,7 @@ type DriverContext interface {
 	QueryPort(port uint8) (PortAttr, error)
 	// GIDTable returns the port's table; entry i has index i. Empty entries are zero.
 	GIDTable(port uint8) ([]GIDEntry, error)
+	// PKeyTable returns the port's table, which the caller must not change.
 	PKeyTable(port uint8) ([]uint16, error)
 	// SelectGID chooses the entry for traffic to a peer and gives the reason.
 	SelectGID(port uint8, peer netip.Addr) (GIDChoice, error)

@@ -13,7 +13,7 @@ import (
 type ackCount struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	allAcked *sync.Cond // created by wait; signals that acked reached delivered
+	allAcked *sync.Cond // created by wait if it has to; signals that acked reached delivered
 	// +checklocks:mu
 	delivered uint64
 	// +checklocks:mu
@@ -42,6 +42,9 @@ func (a *ackCount) ack(n uint64) {
 func (a *ackCount) wait() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.acked == a.delivered {
+		return
+	}
 	a.allAcked = sync.NewCond(&a.mu)
 	for a.acked != a.delivered {
 		a.allAcked.Wait()
@@ -173,7 +176,7 @@ func (e queueEnd) err(op string, owner named) error {
 	case queueRemoved:
 		return errRemoved(op, owner)
 	}
-	return newError(op, owner.obj(), EAGAIN, "there is no event")
+	return &Error{Op: op, Obj: owner.obj(), Errno: EAGAIN, Detail: "there is no event"}
 }
 
 // take removes the oldest event; end is of a queue without one. paid: the caller has read the event's unit from the

@@ -133,12 +133,12 @@ func (qp *QP) checkFlow(op string, attr *FlowAttr) error {
 
 // parents lists the objects that the rule uses.
 func (f *Flow) parents() []parent {
-	list := []parent{{&f.qp.lifetime, f.qp.obj()}}
+	list := []parent{{&f.qp.lifetime, f.qp}}
 	for _, c := range f.counters {
-		list = append(list, parent{&c.lifetime, c.obj()})
+		list = append(list, parent{&c.lifetime, c})
 	}
 	if f.action != nil {
-		list = append(list, parent{&f.action.lifetime, f.action.obj()})
+		list = append(list, parent{&f.action.lifetime, f.action})
 	}
 	return list
 }
@@ -153,7 +153,7 @@ func (f *Flow) Close() error {
 	const op = "destroy_flow"
 	f.qp.mu.Lock()
 	defer f.qp.mu.Unlock()
-	if err := f.lifetime.close(op, f.obj()); err != nil {
+	if err := f.lifetime.close(op, f); err != nil {
 		return err
 	}
 	if err := destroyed(f.drv.Destroy()); err != nil {

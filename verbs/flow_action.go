@@ -193,7 +193,7 @@ func (a *FlowAction) Close() error {
 	const op = "destroy_flow_action"
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if err := a.lifetime.close(op, a.obj()); err != nil {
+	if err := a.lifetime.close(op, a); err != nil {
 		return err
 	}
 	if err := destroyed(a.drv.Destroy()); err != nil {

@@ -166,7 +166,7 @@ func (vctx *Context) ImportPD(handle uint32) (*PD, error) {
 	if err := vctx.checkImport(op, from.ctx); err != nil {
 		return nil, err
 	}
-	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
+	if err := use(op, kindImport, []parent{{&from.lifetime, from}}); err != nil {
 		return nil, err
 	}
 	if !vctx.lifetime.use(kindPD) {
@@ -178,7 +178,7 @@ func (vctx *Context) ImportPD(handle uint32) (*PD, error) {
 
 // unimport closes an imported PD (ibv_unimport_pd).
 func (pd *PD) unimport() error {
-	if err := pd.lifetime.close("unimport_pd", pd.obj()); err != nil {
+	if err := pd.lifetime.close("unimport_pd", pd); err != nil {
 		return err
 	}
 	unexport(&pd.handle, exports.pds)
@@ -207,7 +207,7 @@ func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	if from.pd.domain() != pd.domain() {
 		return nil, newError(op, pd.obj(), EINVAL, "MR handle %d: the region belongs to another PD", handle)
 	}
-	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
+	if err := use(op, kindImport, []parent{{&from.lifetime, from}}); err != nil {
 		return nil, err
 	}
 	if !pd.lifetime.use(kindMR) {
@@ -222,7 +222,7 @@ func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 
 // unimport closes an imported region (ibv_unimport_mr).
 func (mr *MR) unimport() error {
-	if err := mr.lifetime.close("unimport_mr", mr.obj()); err != nil {
+	if err := mr.lifetime.close("unimport_mr", mr); err != nil {
 		return err
 	}
 	unexport(&mr.handle, exports.mrs)
@@ -244,7 +244,7 @@ func (vctx *Context) ImportDM(handle uint32) (*DM, error) {
 	if err := vctx.checkImport(op, from.ctx); err != nil {
 		return nil, err
 	}
-	if err := use(op, kindImport, []parent{{&from.lifetime, from.obj()}}); err != nil {
+	if err := use(op, kindImport, []parent{{&from.lifetime, from}}); err != nil {
 		return nil, err
 	}
 	if !vctx.lifetime.use(kindDM) {
@@ -256,7 +256,7 @@ func (vctx *Context) ImportDM(handle uint32) (*DM, error) {
 
 // unimport closes imported memory (ibv_unimport_dm). mu is held.
 func (dm *DM) unimport() error {
-	if err := dm.lifetime.close("unimport_dm", dm.obj()); err != nil {
+	if err := dm.lifetime.close("unimport_dm", dm); err != nil {
 		return err
 	}
 	unexport(&dm.handle, exports.dms)

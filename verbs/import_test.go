@@ -155,7 +155,7 @@ func TestImportDMOfClosedObjects(t *testing.T) {
 	_, err := other.ImportDM(handle)
 	refused(t, err, EINVAL, "import_dm", "closed")
 	third := must(ImportDevice(must(vctx.CmdFD())(t)))(t)
-	ok(t, dm.lifetime.close("free_dm", dm.obj())) // Close has begun, and the handle still stands
+	ok(t, dm.lifetime.close("free_dm", dm)) // Close has begun, and the handle still stands
 	_, err = third.ImportDM(handle)
 	refused(t, err, EINVAL, "import_dm", "closed")
 	ok(t, third.Close())

@@ -74,11 +74,11 @@ func (l *lifetime) has(k kind) bool {
 }
 
 // close closes the object: EBUSY if it has users, EINVAL if it is closed already.
-func (l *lifetime) close(op, obj string) error {
+func (l *lifetime) close(op string, of named) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed.Load() {
-		return errClosed(op, obj)
+		return errClosed(op, of.obj())
 	}
 	var busy []string
 	for k, n := range l.users {
@@ -89,7 +89,7 @@ func (l *lifetime) close(op, obj string) error {
 		}
 	}
 	if busy != nil {
-		return newError(op, obj, EBUSY, "still used by %s", strings.Join(busy, ", "))
+		return newError(op, of.obj(), EBUSY, "still used by %s", strings.Join(busy, ", "))
 	}
 	l.closed.Store(true)
 	return nil
@@ -98,18 +98,23 @@ func (l *lifetime) close(op, obj string) error {
 // reopen opens an object again that the driver could not destroy.
 func (l *lifetime) reopen() { l.closed.Store(false) }
 
-// parent is an object that another object uses. obj is its name in errors.
+// parent is an object that another object uses.
 type parent struct {
 	lifetime *lifetime
-	obj      string
+	of       named
 }
+
+// role is the name in errors of a parent that has none of its own.
+type role string
+
+func (r role) obj() string { return string(r) }
 
 // use adds an object of kind k as a user of all its parents, or of none if one of them is closed.
 func use(op string, k kind, parents []parent) error {
 	for i, p := range parents {
 		if !p.lifetime.use(k) {
 			drop(k, parents[:i])
-			return errClosed(op, p.obj)
+			return errClosed(op, p.of.obj())
 		}
 	}
 	return nil

@@ -326,7 +326,7 @@ func (mr *MR) Close() error {
 	if mr.from != nil {
 		return mr.unimport()
 	}
-	if err := mr.lifetime.close("dereg_mr", mr.obj()); err != nil {
+	if err := mr.lifetime.close("dereg_mr", mr); err != nil {
 		return err
 	}
 	if err := destroyed(mr.drv.Dereg()); err != nil {

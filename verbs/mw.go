@@ -85,7 +85,7 @@ func (mw *MW) Close() error {
 	const op = "dealloc_mw"
 	mw.mu.Lock()
 	defer mw.mu.Unlock()
-	if err := mw.lifetime.close(op, mw.obj()); err != nil {
+	if err := mw.lifetime.close(op, mw); err != nil {
 		return err
 	}
 	if err := destroyed(mw.drv.Dealloc()); err != nil {

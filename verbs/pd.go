@@ -61,7 +61,7 @@ func (pd *PD) Close() error {
 	if pd.base != pd {
 		return pd.closeParent()
 	}
-	if err := pd.lifetime.close("dealloc_pd", pd.obj()); err != nil {
+	if err := pd.lifetime.close("dealloc_pd", pd); err != nil {
 		return err
 	}
 	if err := destroyed(pd.drv.Dealloc()); err != nil {
@@ -96,7 +96,7 @@ func (td *TD) obj() string { return "TD of " + td.ctx.obj() }
 
 // Close deallocates the TD (ibv_dealloc_td). EBUSY while parent domains use it; nothing has changed then.
 func (td *TD) Close() error {
-	if err := td.lifetime.close("dealloc_td", td.obj()); err != nil {
+	if err := td.lifetime.close("dealloc_td", td); err != nil {
 		return err
 	}
 	td.ctx.lifetime.drop(kindTD)
@@ -145,7 +145,7 @@ func (vctx *Context) AllocParentDomain(init *ParentDomainInitAttr) (*PD, error) 
 
 // closeParent closes a parent domain.
 func (pd *PD) closeParent() error {
-	if err := pd.lifetime.close("dealloc_pd", pd.obj()); err != nil {
+	if err := pd.lifetime.close("dealloc_pd", pd); err != nil {
 		return err
 	}
 	if pd.td != nil {

@@ -167,25 +167,26 @@ func (qp *QP) checkInit() error {
 }
 
 // parents lists the objects that the QP uses.
-func (qp *QP) parents() (list []parent) {
+func (qp *QP) parents() []parent {
+	list := make([]parent, 0, 6)
 	if qp.pd != nil {
-		list = append(list, parent{&qp.pd.lifetime, qp.pd.obj()})
+		list = append(list, parent{&qp.pd.lifetime, qp.pd})
 	}
 	if qp.xrcd != nil {
-		list = append(list, parent{&qp.xrcd.lifetime, qp.xrcd.obj()})
+		list = append(list, parent{&qp.xrcd.lifetime, qp.xrcd})
 	}
 	init := &qp.init
 	if init.SendCQ != nil {
-		list = append(list, parent{&init.SendCQ.lifetime, "send CQ"})
+		list = append(list, parent{&init.SendCQ.lifetime, role("send CQ")})
 	}
 	if init.RecvCQ != nil && init.RecvCQ != init.SendCQ {
-		list = append(list, parent{&init.RecvCQ.lifetime, "receive CQ"})
+		list = append(list, parent{&init.RecvCQ.lifetime, role("receive CQ")})
 	}
 	if init.SRQ != nil {
-		list = append(list, parent{&init.SRQ.lifetime, init.SRQ.obj()})
+		list = append(list, parent{&init.SRQ.lifetime, init.SRQ})
 	}
 	if qp.table != nil {
-		list = append(list, parent{&qp.table.lifetime, qp.table.obj()})
+		list = append(list, parent{&qp.table.lifetime, qp.table})
 	}
 	return list
 }
@@ -261,7 +262,7 @@ func (qp *QP) Close() error {
 func (qp *QP) destroy(op string) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
-	if err := qp.lifetime.close(op, qp.obj()); err != nil {
+	if err := qp.lifetime.close(op, qp); err != nil {
 		return err
 	}
 	qp.word.Or(stateClosed)

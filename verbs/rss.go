@@ -78,9 +78,9 @@ func (i *RWQIndTableInitAttr) check(vctx *Context, most uint32) error {
 
 // parents lists the context and the WQs, each as often as it occurs in the table.
 func (t *RWQIndTable) parents() (list []parent) {
-	list = append(list, parent{&t.ctx.lifetime, t.ctx.obj()})
+	list = append(list, parent{&t.ctx.lifetime, t.ctx})
 	for _, wq := range t.wqs {
-		list = append(list, parent{&wq.lifetime, wq.obj()})
+		list = append(list, parent{&wq.lifetime, wq})
 	}
 	return list
 }
@@ -96,7 +96,7 @@ func (t *RWQIndTable) obj() string { return "indirection table of " + t.ctx.obj(
 // Close destroys the table (ibv_destroy_rwq_ind_table). EBUSY while QPs use it.
 func (t *RWQIndTable) Close() error {
 	const op = "destroy_rwq_ind_table"
-	if err := t.lifetime.close(op, t.obj()); err != nil {
+	if err := t.lifetime.close(op, t); err != nil {
 		return err
 	}
 	if err := destroyed(t.drv.Destroy()); err != nil {

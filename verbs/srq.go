@@ -74,12 +74,12 @@ func (pd *PD) CreateSRQ(init *SRQInitAttr) (*SRQ, error) {
 
 // parents lists the objects that the SRQ uses.
 func (srq *SRQ) parents() []parent {
-	list := []parent{{&srq.pd.lifetime, srq.pd.obj()}}
+	list := []parent{{&srq.pd.lifetime, srq.pd}}
 	if srq.xrcd != nil {
-		list = append(list, parent{&srq.xrcd.lifetime, srq.xrcd.obj()})
+		list = append(list, parent{&srq.xrcd.lifetime, srq.xrcd})
 	}
 	if srq.cq != nil {
-		list = append(list, parent{&srq.cq.lifetime, "CQ"})
+		list = append(list, parent{&srq.cq.lifetime, role("CQ")})
 	}
 	return list
 }
@@ -200,7 +200,7 @@ func (srq *SRQ) Close() error {
 func (srq *SRQ) destroy(op string) error {
 	srq.mu.Lock()
 	defer srq.mu.Unlock()
-	if err := srq.lifetime.close(op, srq.obj()); err != nil {
+	if err := srq.lifetime.close(op, srq); err != nil {
 		return err
 	}
 	if err := destroyed(srq.drv.Destroy()); err != nil {

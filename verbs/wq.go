@@ -152,7 +152,7 @@ func (i *WQInitAttr) check(vctx *Context) error {
 }
 
 func (wq *WQ) parents() []parent {
-	return []parent{{&wq.pd.lifetime, wq.pd.obj()}, {&wq.cq.lifetime, "CQ"}}
+	return []parent{{&wq.pd.lifetime, wq.pd}, {&wq.cq.lifetime, role("CQ")}}
 }
 
 // WQN returns the queue's number (wq_num).
@@ -253,7 +253,7 @@ func (wq *WQ) Close() error {
 func (wq *WQ) destroy(op string) error {
 	wq.mu.Lock()
 	defer wq.mu.Unlock()
-	if err := wq.lifetime.close(op, wq.obj()); err != nil {
+	if err := wq.lifetime.close(op, wq); err != nil {
 		return err
 	}
 	if err := destroyed(wq.drv.Destroy()); err != nil {

@@ -84,7 +84,7 @@ func (d *XRCD) obj() string { return "XRC domain of " + d.ctx.obj() }
 // this handle are open.
 func (d *XRCD) Close() error {
 	const op = "close_xrcd"
-	if err := d.lifetime.close(op, d.obj()); err != nil {
+	if err := d.lifetime.close(op, d); err != nil {
 		return err
 	}
 	if err := destroyed(d.drv.Close()); err != nil {

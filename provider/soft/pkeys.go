@@ -130,7 +130,7 @@ func (d *device) FindPKey(local netip.Addr, key uint16) (index uint16, ok bool) 
 
 // PKeyTable returns the P_Key table.
 func (c *deviceContext) PKeyTable(port uint8) ([]uint16, error) {
-	return slices.Clone(c.dev.pkeys[port-1].get()), nil
+	return c.dev.pkeys[port-1].get(), nil
 }
 
 // setPKeyTables sets the tables that the environment defines in the specs of the devices. The value is a
