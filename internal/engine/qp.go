@@ -131,20 +131,21 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	}
 	s.now = s.eng.now()
 	if m&transport.MaskState != 0 && (a.State == transport.Reset || a.State == transport.Err) {
-		s.takeArrived()
-		s.flushReplies(qp.QP)
+		s.finish(qp)
 	}
 	if m&transport.MaskState != 0 && a.State == transport.Reset {
 		qp.purge()
 	}
-	near := qp.prepare(a, m)
-	err := qp.QP.Modify(s.now, a, m)
+	full := &s.attr // no pointer into it is kept, which the compiler cannot know
+	*full = *a
+	near := qp.prepare(full, m)
+	err := qp.QP.Modify(s.now, full, m)
 	switch {
 	case a.State == transport.Reset:
 		s.dropPeer(qp)
 	case err == nil && m&transport.MaskAV != 0:
 		qp.deathReported = false
-		s.setPeer(qp, a.Path.Dst, near)
+		s.setPeer(qp, full.Path.Dst, near)
 	}
 	s.runq.push(qp.QP)
 	s.serve()
@@ -303,8 +304,7 @@ func (qp *QP) Destroy() {
 	}
 	s.hold()
 	s.now = e.now()
-	s.takeArrived()
-	s.flushReplies(qp.QP)
+	s.finish(qp)
 	qp.purge()
 	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)
 	s.dropPeer(qp)

@@ -54,6 +54,7 @@ type shard struct {
 	kicks    uint64 // shards whose inbox received packets in this step, as bits
 	counters counters
 	scratch  transport.Scratch
+	attr     transport.Attr // that Modify applies, complete
 	peers    map[netip.Addr]*peer
 	fire     func(*transport.QP) // onTimer, bound once to avoid an allocation per step
 	now      int64               // of the step

@@ -71,8 +71,17 @@ func (s *shard) receive() int {
 	return n
 }
 
-// takeArrived delivers the packets that have arrived, before a QP stops to process them. An adapter processes packets
-// as they come, so a program expects the completions of what the peer has acknowledged or sent before.
+// finish does what is due for a QP that is about to stop: it delivers the packets that have arrived, and sends replies.
+// An adapter processes packets as they come, so a program expects the completions of what the peer has acknowledged or
+// sent before.
+func (s *shard) finish(qp *QP) {
+	if qp.State().Receives() {
+		s.takeArrived()
+	}
+	s.flushReplies(qp.QP)
+}
+
+// takeArrived delivers the packets that have arrived.
 func (s *shard) takeArrived() {
 	s.rx.Now, s.rx.All = s.now, true
 	s.inbox.drain(s) // what another shard's port has received for this one

@@ -17,7 +17,7 @@ func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
 	op := h.Opcode()
 	info := op.Info()
 	switch st := qp.State(); {
-	case st == Reset || st == Init || st == Err:
+	case !st.Receives():
 		qp.Counters.BadState++
 		return
 	case info.Len == 0 || op.Transport() != qp.prefix() && (op != wire.CNP || qp.Type == UD) || p.Train && qp.Type == UD:

@@ -50,6 +50,9 @@ func (s State) CanMove(to State) bool {
 	return false
 }
 
+// Receives reports whether a QP in the state processes packets; in the others it drops them.
+func (s State) Receives() bool { return s != Reset && s != Init && s != Err }
+
 // Op is the operation of a send work request; values of enum ibv_wr_opcode.
 type Op uint8
 
