@@ -8,9 +8,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/lookup"
 )
 
-// routeMTUs keeps the MTU of routes for pathAge: to ask the system takes five system calls, and a program that makes many
-// connections to one peer asks once. It is not kept longer, since a program may connect again because of a packet that
-// was too long for the route.
+// routeMTUs keeps the MTU of routes for pathAge: to ask the system takes five system calls, and a program that makes
+// many connections to one peer asks once. It is not kept longer, since a program may connect again because of a packet
+// that was too long for the route.
 type routeMTUs struct {
 	mu sync.Mutex
 	// +checklocks:mu

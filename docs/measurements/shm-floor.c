@@ -7,7 +7,8 @@
 //	       PSNs, a check of key, bounds and rights of the receive, an acknowledgement as a record of its own, and a
 //	       completion at both ends, which the program polls
 //
-// The time is that of a round trip. rate is SENDs per second with 64 outstanding, posted and polled one by one.
+// The time is that of a round trip. rate is SENDs per second with 64 outstanding, posted and polled one by one, of so
+// many queue pairs in turn.
 // Left out: retransmission, other operations, lengths and types, several peers, doorbells of several threads, checks of
 // what a hostile peer could write, sleeping.
 //
@@ -23,7 +24,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ROUNDS = 300000, WARMUP = 30000, LINES = 4096, DEPTH = 64, RECEIVES = 2 * DEPTH, CQES = 256, QPS = 1024, KEYS = 256 };
+enum { ROUNDS = 300000, WARMUP = 30000, LINES = 4096, DEPTH = 64, RECEIVES = 2 * DEPTH, CQES = 256, KEYS = 256 };
+enum { QPS = 1 << 14, MOST = 10000, FIRST = 17 };
 enum { DATA = 1, ACK = 2 };
 enum { LOCAL_WRITE = 1 };
 
@@ -78,6 +80,7 @@ static struct qp *table[QPS];
 static struct region regions[KEYS];
 static struct completion completions[CQES];
 static uint32_t put, got;
+static int qps;
 static uint8_t buffer[4096];
 
 static double seconds(void) {
@@ -233,21 +236,21 @@ static void copy(int first, int n) {
 	}
 }
 
-static struct qp *open_qp(int first) {
+static void open_qp(uint32_t number) {
 	struct qp *qp = calloc(1, sizeof *qp);
-	qp->number = first ? 17 : 18;
-	qp->peer = first ? 18 : 17;
+	if (!qp)
+		fail("calloc");
+	qp->number = qp->peer = number;
 	qp->state = 1;
-	table[qp->number] = qp;
+	table[number] = qp;
 	regions[5] = (struct region){buffer, sizeof buffer, 5, LOCAL_WRITE};
 	for (int i = 0; i < RECEIVES; i++)
 		post_receive(qp, i, (uint64_t)(uintptr_t)buffer, 64, 5);
-	return qp;
 }
 
 // queue exchanges messages. The sent one's completion is polled before the next is sent, as ib_send_lat does.
 static void queue(int first, int n) {
-	struct qp *qp = table[first ? 17 : 18];
+	struct qp *qp = table[FIRST];
 	for (int i = 0; i < n; i++) {
 		int wait_data = 1, wait_ack = 1;
 		if (first && post_send(qp, i, buffer, 8))
@@ -269,21 +272,21 @@ static void queue(int first, int n) {
 }
 
 static void rate(int first, int n) {
-	struct qp *qp = table[first ? 17 : 18];
 	struct completion c;
 	int posted = 0;
 	for (int done = 0; done < n;) {
-		while (first && posted < n && posted - done < DEPTH && post_send(qp, posted, buffer, 8) == 0)
+		while (first && posted < n && posted - done < DEPTH &&
+		       post_send(table[FIRST + posted % qps], posted, buffer, 8) == 0)
 			posted++;
 		if (poll(&c)) {
 			if (c.opcode == DATA)
-				post_receive(qp, c.id, (uint64_t)(uintptr_t)buffer, 64, 5);
+				post_receive(table[c.qpn], c.id, (uint64_t)(uintptr_t)buffer, 64, 5);
 			done++;
 		}
 	}
 }
 
-static double run(void (*f)(int, int), int n) {
+static double run(void (*f)(int, int), int n, int with) {
 	size_t size = 2 * sizeof(struct shared);
 	struct shared *both = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (both == MAP_FAILED)
@@ -295,7 +298,9 @@ static double run(void (*f)(int, int), int n) {
 	peer = &both[child != 0];
 	placed = taken = room = 0;
 	put = got = 0;
-	open_qp(child != 0);
+	qps = with;
+	for (int i = 0; i < qps; i++)
+		open_qp(FIRST + i);
 	atomic_store(&own->ready, 1);
 	while (!atomic_load(&peer->ready)) {
 	}
@@ -305,6 +310,8 @@ static double run(void (*f)(int, int), int n) {
 		_exit(0);
 	double took = seconds() - begin;
 	waitpid(child, NULL, 0);
+	for (int i = 0; i < qps; i++)
+		free(table[FIRST + i]);
 	munmap(both, size);
 	return took / n;
 }
@@ -315,10 +322,10 @@ int main(void) {
 		void (*f)(int, int);
 	} modes[] = {{"line", line}, {"copy", copy}, {"queue", queue}};
 	for (unsigned i = 0; i < sizeof modes / sizeof *modes; i++) {
-		run(modes[i].f, WARMUP);
-		printf("%s\t%.2f us\n", modes[i].name, run(modes[i].f, ROUNDS) * 1e6);
+		run(modes[i].f, WARMUP, 1);
+		printf("%s\t%.2f us\n", modes[i].name, run(modes[i].f, ROUNDS, 1) * 1e6);
 	}
-	run(rate, WARMUP);
-	printf("rate\t%.1f million/s\n", 1e-6 / run(rate, 10 * ROUNDS));
+	for (int n = 1; n <= MOST; n *= 10)
+		printf("rate %d\t%.1f million/s\n", n, 1e-6 / run(rate, 10 * ROUNDS, n));
 	return 0;
 }
