@@ -102,11 +102,16 @@ const (
 // NewSendQueue returns a queue of at least wrs slots, rounded up to a power of two, each with sges SGEs and inline
 // bytes.
 func NewSendQueue(wrs, sges, inline int) *SendQueue {
+	q := new(SendQueue)
+	q.Init(wrs, sges, inline)
+	return q
+}
+
+// Init makes a zero queue one of NewSendQueue.
+func (q *SendQueue) Init(wrs, sges, inline int) {
 	n := CeilPow2(wrs)
-	return &SendQueue{
-		rest: make([]*sendChunk, max(0, n>>chunkShift-1)),
-		mask: uint32(n - 1), cap: uint32(n), maxSGE: sges, maxInline: inline,
-	}
+	q.rest = make([]*sendChunk, max(0, n>>chunkShift-1))
+	q.mask, q.cap, q.maxSGE, q.maxInline = uint32(n-1), uint32(n), sges, inline
 }
 
 // Resize changes the room to at least wrs requests and keeps the posted ones. If more are outstanding it returns
@@ -316,20 +321,12 @@ type RecvWQE struct {
 	SGEs []SGE
 }
 
-// recvSlot is a RecvWQE whose SGEs lie in the queue's array.
-type recvSlot struct {
-	wrid uint64
-	sges int
-}
-
 // RecvQueue is a receive queue of one QP or shared by several (SRQ). Like a SendQueue it restarts at its first slot
 // when nothing is outstanding. The fields from slots to limit are guarded by mu, except polled.
 type RecvQueue struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	slots []recvSlot
-	// +checklocks:mu
-	sges []SGE // maxSGE for each slot
+	slots []SGE // for each receive a head and maxSGE SGEs; see at
 	// +checklocks:mu
 	base uint32
 	// +checklocks:mu
@@ -355,27 +352,35 @@ type RecvQueue struct {
 // NewRecvQueue returns a queue of at least wrs slots, rounded up to a power of two, with sges SGEs each. shared makes
 // it an SRQ, whose buffers belong to protection domain pd.
 func NewRecvQueue(wrs, sges int, shared bool, pd uint32) *RecvQueue {
-	n := CeilPow2(wrs)
-	return &RecvQueue{
-		slots: make([]recvSlot, n), sges: make([]SGE, n*sges), mask: uint32(n - 1), cap: uint32(n),
-		maxSGE: sges, shared: shared, pd: pd,
-	}
+	q := new(RecvQueue)
+	q.Init(wrs, sges, shared, pd)
+	return q
 }
 
-// at returns the slot of receive i and the space for its SGEs.
+// Init makes a zero queue one of NewRecvQueue.
+//
+// +checklocksignore: no other goroutine knows the queue
+func (q *RecvQueue) Init(wrs, sges int, shared bool, pd uint32) {
+	n := CeilPow2(wrs)
+	q.slots, q.mask, q.cap = make([]SGE, n*(1+sges)), uint32(n-1), uint32(n)
+	q.maxSGE, q.shared, q.pd = sges, shared, pd
+}
+
+// at returns the slot of receive i: the head, whose Addr is the WRID and whose Length the number of SGEs, and the space
+// for the SGEs. They are in one array so that a receive with one SGE is in one cache line.
 //
 // +checklocks:q.mu
-func (q *RecvQueue) at(i uint32) (*recvSlot, []SGE) {
-	n := int((i - q.base) & q.mask)
-	return &q.slots[n], q.sges[n*q.maxSGE : (n+1)*q.maxSGE]
+func (q *RecvQueue) at(i uint32) (head *SGE, room []SGE) {
+	n := int((i-q.base)&q.mask) * (1 + q.maxSGE)
+	return &q.slots[n], q.slots[n+1 : n+1+q.maxSGE]
 }
 
 // store writes receive i to its slot.
 //
 // +checklocks:q.mu
 func (q *RecvQueue) store(i uint32, wrid uint64, sges []SGE) {
-	s, room := q.at(i)
-	s.wrid, s.sges = wrid, copy(room, sges)
+	head, room := q.at(i)
+	head.Addr, head.Length = wrid, uint32(copy(room, sges))
 }
 
 // Cap returns the maximum number of outstanding receives.
@@ -442,13 +447,13 @@ func (q *RecvQueue) takeFor(w *RecvWQE, n uint64) (ok, small bool) {
 		q.mu.Unlock()
 		return false, false
 	}
-	s, sges := q.at(q.taken)
-	sges = sges[:s.sges]
+	head, sges := q.at(q.taken)
+	sges = sges[:head.Length]
 	if n > 0 && roomOf(sges) < n {
 		q.mu.Unlock()
 		return false, true
 	}
-	w.WRID = s.wrid
+	w.WRID = head.Addr
 	w.SGEs = append(w.SGEs[:0], sges...)
 	q.taken++
 	hit := q.limit > 0 && q.fill-q.taken < q.limit

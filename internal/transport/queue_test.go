@@ -73,7 +73,7 @@ func TestRecvQueueIsAQueue(t *testing.T) {
 				t.Fatalf("step %d: %d of %d: %v", step, len(posted)+taken, q.Cap(), err)
 			}
 			if err == nil {
-				if len(posted)+taken == 0 && q.slots[0].wrid != next {
+				if len(posted)+taken == 0 && q.slots[0].Addr != next {
 					t.Fatalf("step %d: an empty queue does not begin at its first slot", step)
 				}
 				posted = append(posted, next)

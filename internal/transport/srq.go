@@ -11,13 +11,13 @@ func (q *RecvQueue) Resize(wrs, sges int) error {
 	if q.fill-q.polled.Load() > n {
 		return ErrQueueFull
 	}
-	old := RecvQueue{slots: q.slots, sges: q.sges, base: q.base, mask: q.mask, maxSGE: q.maxSGE}
+	old := RecvQueue{slots: q.slots, base: q.base, mask: q.mask, maxSGE: q.maxSGE}
 	q.mask, q.cap = n-1, n
 	q.maxSGE = max(q.maxSGE, sges) // posted receives may have the old number
-	q.slots, q.sges = make([]recvSlot, n), make([]SGE, int(n)*q.maxSGE)
+	q.slots = make([]SGE, int(n)*(1+q.maxSGE))
 	for i := q.taken; i != q.fill; i++ {
-		s, sges := old.at(i) // +checklocksforce: old is local
-		q.store(i, s.wrid, sges[:s.sges])
+		head, sges := old.at(i) // +checklocksforce: old is local
+		q.store(i, head.Addr, sges[:head.Length])
 	}
 	return nil
 }
