@@ -4,7 +4,6 @@ import (
 	"errors"
 	"iter"
 	"sync"
-	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/numbered"
 	"github.com/verbena-rdma/verbena/internal/secret"
@@ -27,11 +26,14 @@ var (
 
 // qpTable finds a QP by its number. Looking up takes no lock.
 type qpTable struct {
-	mu    sync.Mutex // guards changes
-	qps   numbered.Table[transport.QP]
-	many  atomic.Bool // see prefetch.go
-	whole span        // the numbers of a link that does not lead packets by them
-	max   int
+	mu  sync.Mutex // guards changes
+	qps numbered.Table[transport.QP]
+	// +checklocks:mu
+	many bool // counted in crowded
+	// +checklocks:mu
+	closed bool
+	whole  span // the numbers of a link that does not lead packets by them
+	max    int
 }
 
 // get returns the QP of a number, nil if there is none.
@@ -119,7 +121,7 @@ func (t *qpTable) put(qp *transport.QP) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.qps.Put(qp.Num, qp)
-	t.many.Store(t.qps.Len() >= manyQPs)
+	t.count()
 }
 
 // remove frees a number.
@@ -127,7 +129,31 @@ func (t *qpTable) remove(n uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.qps.Remove(n)
-	t.many.Store(t.qps.Len() >= manyQPs)
+	t.count()
+}
+
+// close is for an engine that is closed; QPs may be left.
+func (t *qpTable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	t.count()
+}
+
+// count sets many after a change.
+//
+// +checklocks:t.mu
+func (t *qpTable) count() {
+	many := t.qps.Len() >= manyQPs && !t.closed
+	switch {
+	case many == t.many:
+		return
+	case many:
+		crowded.Add(1)
+	default:
+		crowded.Add(-1)
+	}
+	t.many = many
 }
 
 // all goes over the QPs that exist, in the order of their numbers.

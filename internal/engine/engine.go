@@ -169,6 +169,7 @@ func (e *Engine) Close() error {
 		s.acks.forget()
 		s.release()
 	}
+	e.qps.close()
 	return e.link.Close()
 }
 

@@ -40,9 +40,15 @@ func (silent) StateChanged(transport.State) {}
 
 var regions = mr.NewTable(1000, mr.Counted())
 
+// newQP makes a QP that is no part of another object.
+func (e *Engine) newQP(in QPInit) (*QP, error) {
+	qp := new(QP)
+	return qp, e.CreateQP(qp, in)
+}
+
 func newQP(t testing.TB, e *Engine, cq *CQ, up QPUpcalls) *QP {
 	t.Helper()
-	qp, err := e.CreateQP(QPInit{
+	qp, err := e.newQP(QPInit{
 		Type: transport.RC, SQ: transport.NewSendQueue(64, 1, 0), RQ: transport.NewRecvQueue(64, 1, false, 0),
 		SendCQ: cq, RecvCQ: cq, Regions: regions, Up: up,
 	})
@@ -282,7 +288,7 @@ func TestPollingANonEmptyCQMakesProgress(t *testing.T) {
 	cq := m.NewCQ(64, 0, silent{})
 	qa, qb := pair(t, m.Engine, cq, m.NewCQ(64, 0, silent{}))
 	for i := range uint64(2 * pollsPerStep) {
-		cq.Push(&transport.CQE{WRID: i, QP: qa.QP, Send: true, Slot: ^uint32(0)})
+		cq.Push(&transport.CQE{WRID: i, QP: &qa.QP, Send: true, Slot: ^uint32(0)})
 	}
 	if err := postWrite(qa, 99); err != nil {
 		t.Fatal(err)

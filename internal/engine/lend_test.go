@@ -293,7 +293,7 @@ func TestTakenSlots(t *testing.T) {
 	if p.lent != loanSlots || p.bulk < loanSlots/2 {
 		t.Fatalf("%d batches were lent, want %d; %d were copied", p.lent, loanSlots, p.bulk)
 	}
-	if s.loans.begin(s, qa.QP); s.loans.set != nil || &s.tx.Buf[0] != &s.loans.own[0] {
+	if s.loans.begin(s, &qa.QP); s.loans.set != nil || &s.tx.Buf[0] != &s.loans.own[0] {
 		t.Error("the batch is filled into a slot in use")
 	}
 	o := s.loans.sets[0].slots[3]

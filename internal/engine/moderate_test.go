@@ -154,7 +154,7 @@ func TestX_CQ_01_SeveralShards(t *testing.T) {
 	cq := m.NewCQ(64, 0, up)
 	var qps []*QP
 	for vector := range 2 { // receives, of which there are none, decide the shard
-		qp, err := m.CreateQP(QPInit{
+		qp, err := m.newQP(QPInit{
 			Type: transport.RC, SQ: transport.NewSendQueue(64, 1, 0), RQ: transport.NewRecvQueue(64, 1, false, 0),
 			SendCQ: cq, RecvCQ: m.NewCQ(64, 1+vector, silent{}), Regions: regions, Up: silent{},
 		})

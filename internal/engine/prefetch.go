@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"github.com/verbena-rdma/verbena/internal/prefetch"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -8,21 +10,32 @@ import (
 
 // manyQPs is the number of QPs of a device from which on their memory is prefetched. That of fewer QPs stays in the
 // caches of a core, where asking for it only takes time: about 3 KiB for each QP.
-const manyQPs = 2000
+const manyQPs = 500
 
-// prefetchBatch asks for what the first packets of the shard's batch will use, unless the device has few QPs.
+// crowded is the number of engines with that many QPs. It is one for all, because its line is in the caches always: a
+// QP, or the way from it to its engine, is not.
+var crowded atomic.Int32
+
+// Crowded reports whether the memory of a QP should be asked for before it is used.
+func Crowded() bool { return crowded.Load() > 0 }
+
+// prefetchBatch asks for what the first packets of the shard's batch will use, unless there are few QPs.
 func (s *shard) prefetchBatch() {
 	n := min(len(s.rx.Packets), prefetched)
-	if n < 2 || !s.eng.qps.many.Load() {
+	if n < 2 || !Crowded() {
 		return
 	}
-	var qps [prefetched]*transport.QP
+	var numbers [prefetched]uint32
 	for i := range n {
-		n := wire.BTH(s.rx.Packets[i].Data).DestQPN()
-		if s.eng.shardOf(n) != s {
+		numbers[i] = wire.BTH(s.rx.Packets[i].Data).DestQPN()
+		s.eng.qps.qps.Prefetch(numbers[i])
+	}
+	var qps [prefetched]*transport.QP
+	for i, number := range numbers[:n] {
+		if s.eng.shardOf(number) != s {
 			continue
 		}
-		if qp := s.eng.qps.get(n); qp != nil {
+		if qp := s.eng.qps.get(number); qp != nil {
 			prefetch.Value(qp)
 			qps[i] = qp
 		}
@@ -36,11 +49,3 @@ func (s *shard) prefetchBatch() {
 
 // prefetched is the number of packets of a batch that are looked at: as many as a Recv through shared memory returns.
 const prefetched = 16
-
-// prefetch asks for the memory of a QP to which a request will be posted.
-func (qp *QP) prefetch() {
-	if qp.shard.eng.qps.many.Load() {
-		prefetch.Value(qp.QP)
-		prefetch.Value(qp.SQ)
-	}
-}

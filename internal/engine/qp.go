@@ -42,7 +42,6 @@ type QPInit struct {
 
 // A QP is a queue pair and its place in the engine.
 type QP struct {
-	*transport.QP
 	shard *shard
 	up    QPUpcalls
 	cqs   []*CQ                 // distinct CQs of its work requests; the receive CQ first
@@ -51,22 +50,25 @@ type QP struct {
 	peer  netip.Addr            // the peer whose budget it shares; the shard's
 
 	deathReported bool // the death of the peer process was reported; the shard's
+
+	transport.QP
 }
 
-// CreateQP returns a QP in RESET. The first call opens the link and returns its error.
-func (e *Engine) CreateQP(in QPInit) (*QP, error) {
+// CreateQP makes a zero QP one in RESET. The QP is part of an object of the caller, so that the memory of both is in one
+// place. The first call opens the link and returns its error.
+func (e *Engine) CreateQP(qp *QP, in QPInit) error {
 	if err := e.start(); err != nil {
-		return nil, err
+		return err
 	}
 	if in.Guest && e.spans == nil {
-		return nil, ErrNotShared
+		return ErrNotShared
 	}
 	num, err := e.reserveQPN(&in)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s := e.shardOf(num)
-	qp := &QP{shard: s, up: in.Up, cqs: in.cqs(), xrcd: in.XRCD, own: in.Own}
+	qp.shard, qp.up, qp.cqs, qp.xrcd, qp.own = s, in.Up, in.cqs(), in.XRCD, in.Own
 	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
 		IPOffload: in.IPOffload, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions,
@@ -77,12 +79,12 @@ func (e *Engine) CreateQP(in QPInit) (*QP, error) {
 		c.XRCD, c.Relay, c.Guest = qp.xrcd.XRCD, in.Relay, in.Guest
 		qp.xrcd.enter(s)
 	}
-	qp.QP = transport.NewQP(c)
+	qp.Init(c)
 	for _, cq := range qp.cqs {
 		cq.attach(s)
 	}
-	e.qps.put(qp.QP)
-	return qp, nil
+	e.qps.put(&qp.QP)
+	return nil
 }
 
 // cqs returns the distinct CQs of a QP.
@@ -147,7 +149,7 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 		qp.deathReported = false
 		s.setPeer(qp, full.Path.Dst, near)
 	}
-	s.runq.push(qp.QP)
+	s.runq.push(&qp.QP)
 	s.serve()
 	return err
 }
@@ -230,7 +232,7 @@ func (qp *QP) Query() (a transport.Attr, draining bool) {
 // they belong to the SRQs.
 func (qp *QP) purge() {
 	for _, cq := range qp.cqs {
-		cq.purge(qp.QP)
+		cq.purge(&qp.QP)
 	}
 }
 
@@ -241,7 +243,7 @@ func (qp *QP) SetKeepAlive(idle time.Duration) {
 	defer s.release()
 	s.now = s.eng.now()
 	qp.QP.SetKeepAlive(s.now, idle)
-	s.runq.push(qp.QP) // sets the timer
+	s.runq.push(&qp.QP) // sets the timer
 	s.serve()
 }
 
@@ -252,7 +254,7 @@ func (qp *QP) SetRate(rate uint64, burst int64) {
 	defer s.release()
 	s.now = s.eng.now()
 	qp.QP.SetRate(rate, burst)
-	s.runq.push(qp.QP)
+	s.runq.push(&qp.QP)
 	s.serve()
 }
 
@@ -260,7 +262,6 @@ func (qp *QP) SetRate(rate uint64, burst int64) {
 // permit sends it returns transport.ErrState without calling post (V-QPS-04).
 func (qp *QP) PostSend(post func(q *transport.SendQueue) error) error {
 	q := qp.SQ
-	qp.prefetch()
 	q.Lock()
 	if st := qp.State(); st == transport.Reset || st == transport.Init || st == transport.RTR {
 		q.Unlock()
@@ -269,7 +270,7 @@ func (qp *QP) PostSend(post func(q *transport.SendQueue) error) error {
 	err := post(q)
 	q.Publish()
 	q.Unlock()
-	qp.shard.ring(qp.QP)
+	qp.shard.ring(&qp.QP)
 	return err
 }
 
@@ -278,7 +279,7 @@ func (qp *QP) PostedRecv() {
 	// The QP stores its new state before it empties the queue; the poster adds to the queue before it reads the
 	// state.
 	if qp.State() == transport.Err {
-		qp.shard.ring(qp.QP)
+		qp.shard.ring(&qp.QP)
 	}
 }
 
@@ -308,8 +309,8 @@ func (qp *QP) Destroy() {
 	qp.purge()
 	_ = qp.QP.Modify(s.now, &transport.Attr{State: transport.Reset}, transport.MaskState)
 	s.dropPeer(qp)
-	s.loans.forget(qp.QP)
-	s.wheel.cancel(qp.QP)
+	s.loans.forget(&qp.QP)
+	s.wheel.cancel(&qp.QP)
 	s.answerDoors()
 	qp.Sched.Dead = true
 	AddCounters(&s.counters.gone, &qp.QP.Counters)

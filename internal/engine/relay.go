@@ -13,7 +13,7 @@ func (qp *QP) With(f func(now int64, qp *transport.QP)) {
 		return
 	}
 	s.now = s.eng.now()
-	f(s.now, qp.QP)
-	s.runq.push(qp.QP)
+	f(s.now, &qp.QP)
+	s.runq.push(&qp.QP)
 	s.serve()
 }

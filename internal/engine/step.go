@@ -78,7 +78,7 @@ func (s *shard) finish(qp *QP) {
 	if qp.State().Receives() {
 		s.takeArrived()
 	}
-	s.flushReplies(qp.QP)
+	s.flushReplies(&qp.QP)
 }
 
 // takeArrived delivers the packets that have arrived.

@@ -20,7 +20,7 @@ func TestXRCPollersRunTheShardsOfTheQPs(t *testing.T) {
 		return s
 	}
 	qp := func() *QP {
-		qp, err := e.CreateQP(QPInit{Type: transport.XRCRecv, XRCD: d, Regions: regions, Up: silent{}})
+		qp, err := e.newQP(QPInit{Type: transport.XRCRecv, XRCD: d, Regions: regions, Up: silent{}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,12 +57,12 @@ func TestXRCQPsShareAShard(t *testing.T) {
 	e := testEngine(t, 4, Config{Manual: true})
 	d := e.NewXRCD()
 	for i := range 4 {
-		send, err := e.CreateQP(QPInit{Type: transport.XRCSend, SQ: transport.NewSendQueue(4, 1, 0),
+		send, err := e.newQP(QPInit{Type: transport.XRCSend, SQ: transport.NewSendQueue(4, 1, 0),
 			SendCQ: e.NewCQ(4, 0, silent{}), Regions: regions, Up: silent{}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		recv, err := e.CreateQP(QPInit{Type: transport.XRCRecv, XRCD: d, Regions: regions, Up: silent{}})
+		recv, err := e.newQP(QPInit{Type: transport.XRCRecv, XRCD: d, Regions: regions, Up: silent{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,11 +1,13 @@
 // Package numbered maps 24-bit numbers, such as QPNs and indexes of memory keys, to values. A lookup takes no lock,
-// allocates nothing and reads one cache line of the table. It imports the standard library only.
+// allocates nothing and reads one cache line of the table. It imports internal/prefetch.
 package numbered
 
 import (
 	"iter"
 	"slices"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 )
 
 // Table maps numbers of at most 24 bits to values. The zero Table is empty. Get and All may be called concurrently with
@@ -50,6 +52,13 @@ func (t *Table[T]) Get(number uint32) *T {
 		return c.value.Load()
 	}
 	return nil
+}
+
+// Prefetch asks the processor for what Get of a number reads.
+func (t *Table[T]) Prefetch(number uint32) {
+	if cells := t.cells.Load(); cells != nil {
+		prefetch.Value(&(*cells)[number&uint32(len(*cells)-1)])
+	}
 }
 
 // Len returns the number of values.

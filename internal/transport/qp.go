@@ -48,6 +48,8 @@ type QP struct {
 	attr  Attr
 	path  *link.Path // a copy of attr.Path, shared with batched packets
 
+	firstPath link.Path // the first of these copies: most QPs have one only
+
 	refused link.Refusal // send errors since the last acknowledgement
 	// baseFlags are set in the BTH of every packet: the M bit of the MIGRATED state. Adapters expect it from a
 	// peer without automatic path migration; rxe sends 0 and ignores it.
@@ -85,13 +87,19 @@ var lastID atomic.Uint64
 
 // NewQP returns a QP in state RESET.
 func NewQP(c Config) *QP {
-	qp := &QP{Config: c, id: lastID.Add(1), baseFlags: wire.BTHMigReq}
+	qp := new(QP)
+	qp.Init(c)
+	return qp
+}
+
+// Init makes a zero QP one in state RESET.
+func (qp *QP) Init(c Config) {
+	qp.Config, qp.id, qp.baseFlags = c, lastID.Add(1), wire.BTHMigReq
 	if qp.Scratch == nil {
 		qp.Scratch = new(Scratch)
 	}
 	qp.req.init(qp)
 	qp.resp.init(qp)
-	return qp
 }
 
 // Ended says why the QP is about to be moved to ERR from outside, for the work requests that are flushed then: a
@@ -115,9 +123,13 @@ func (qp *QP) Path() *link.Path { return qp.path }
 func (qp *QP) takePath() {
 	qp.req.revoke()
 	qp.resp.revoke()
-	p := qp.attr.Path
+	p := &qp.firstPath
+	if p.Dst.IsValid() { // packets may still have it
+		p = new(link.Path)
+	}
+	*p = qp.attr.Path
 	p.Refused, qp.refused = &qp.refused, link.Refusal{}
-	qp.path = &p
+	qp.path = p
 }
 
 // PeerAddr returns the address that RC and UC packets must come from.

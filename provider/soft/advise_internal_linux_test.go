@@ -35,7 +35,7 @@ func TestAdviceLetsOthersIn(t *testing.T) {
 		}
 		return nil
 	}
-	defer func() { populate = prefetch }()
+	defer func() { populate = populatePages }()
 	advised := make(chan error, 1)
 	go func() { advised <- pd.AdviseMR(verbs.AdvicePrefetchWrite, 0, long.SGE(0, size)) }()
 	for brought.Load() == 0 {

@@ -123,8 +123,8 @@ func (c *deviceContext) waitUnused() {
 	c.dev.inline.Unlock() //nolint:staticcheck // waits for the readers
 }
 
-// populate is prefetch. Tests replace it.
-var populate = prefetch
+// populate is populatePages. Tests replace it.
+var populate = populatePages
 
 // AdviseMR brings the pages of the SGEs into memory before it returns, if all SGEs are valid.
 func (p *pd) AdviseMR(advice verbs.AdviseMRAdvice, _ verbs.AdviseMRFlags, list []verbs.SGE) error {

@@ -2,7 +2,9 @@ package soft
 
 import (
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -16,8 +18,16 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) { return q.post(wrs, fals
 func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, true) }
 
 func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
+	q.prefetch()
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
 	return n, verbsError("", err)
+}
+
+// prefetch asks for the memory of a QP to which a request will be posted, if there are very many QPs.
+func (q *qp) prefetch() {
+	if engine.Crowded() {
+		prefetch.Value(q)
+	}
 }
 
 // filler is a QP that copies a request into its slot.
@@ -144,6 +154,7 @@ func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 
 // PostRecv appends receives to the QP's own queue.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
+	q.prefetch()
 	if q.State() == transport.Reset {
 		return 0, verbsError("", transport.ErrState)
 	}

@@ -17,10 +17,12 @@ import (
 // qp is a DriverQP.
 type qp struct {
 	verbs.DriverUnsupported
-	*engine.QP
 	ctx *deviceContext
 	pd  *pd  // nil for XRC_RECV
 	xrc bool // XRC_SEND
+	sq  transport.SendQueue
+	rq  transport.RecvQueue // unless the receive queue is an SRQ
+	engine.QP
 
 	mu sync.Mutex // guards attr
 	// +checklocks:mu
@@ -66,11 +68,11 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if init.SendOpsFlags&verbs.QPExWithAtomicWrite != 0 {
 		c.MaxInlineData = max(c.MaxInlineData, wire.AtomicWriteLen)
 	}
-	inline := max(int(c.MaxInlineData), int(init.MaxTSOHeader))
+	q.sq.Init(int(c.MaxSendWR), int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
 		PortMTU: func() int { return p.ctx.dev.activeMTU().Bytes() },
-		SQ:      transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), inline),
+		SQ:      &q.sq,
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
 	}
@@ -88,8 +90,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	}
 	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Free()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
 	in.Up = qpEvents{up, q}
-	var err error
-	if q.QP, err = p.ctx.eng.CreateQP(in); err != nil {
+	if err := p.ctx.eng.CreateQP(&q.QP, in); err != nil {
 		return nil, verbsError("", err)
 	}
 	return q, nil
@@ -109,13 +110,13 @@ func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
 		return
 	case *tmSRQ:
 		in.RQ, in.RecvCQ = s.q, s.cq.CQ
-		in.SQ = transport.NewSendQueue(int(init.Cap.MaxSendWR)+transport.OwnRequests, int(init.Cap.MaxSendSGE),
-			int(init.Cap.MaxInlineData))
-		in.SQ.OwnSlots()
+		q.sq.Init(int(init.Cap.MaxSendWR)+transport.OwnRequests, int(init.Cap.MaxSendSGE), int(init.Cap.MaxInlineData))
+		q.sq.OwnSlots()
 		return
 	}
 	c := &init.Cap
-	in.RQ = transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, q.pd.num)
+	q.rq.Init(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, q.pd.num)
+	in.RQ = &q.rq
 	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
 }
 
@@ -154,7 +155,7 @@ func (u qpEvents) Event(ev transport.Event) { u.up.Event(verbs.EventType(ev)) }
 // StateChanged reports a transition that the QP made by itself.
 func (u qpEvents) StateChanged(s transport.State) {
 	if u.qp != nil {
-		observeState(u.qp.QP, s)
+		observeState(&u.qp.QP, s)
 	}
 	u.up.StateChanged(verbs.QPState(s))
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
-// prefetch brings the pages of b into memory, for writing if write is set.
-func prefetch(b []byte, write bool) error {
+// populatePages brings the pages of b into memory, for writing if write is set.
+func populatePages(b []byte, write bool) error {
 	advice := uintptr(unix.MADV_POPULATE_READ)
 	if write {
 		advice = unix.MADV_POPULATE_WRITE

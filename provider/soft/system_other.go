@@ -2,8 +2,8 @@
 
 package soft
 
-// prefetch does nothing: the advice is a hint.
-func prefetch([]byte, bool) error { return nil }
+// populatePages does nothing: the advice is a hint.
+func populatePages([]byte, bool) error { return nil }
 
 // linkSpeed returns 0: unknown.
 func linkSpeed(string) int { return 0 }

@@ -268,9 +268,7 @@ func (x *xrcDomain) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (v
 		t.home = &home{t: t}
 		in.Relay = t.home
 	}
-	var err error
-	t.QP, err = x.ctx.eng.CreateQP(in)
-	if err != nil {
+	if err := x.ctx.eng.CreateQP(&t.QP, in); err != nil {
 		return nil, verbsError("", err)
 	}
 	x.mu.Lock()
@@ -323,7 +321,7 @@ func (t *target) Event(ev transport.Event) {
 
 // StateChanged reports a transition that the QP made by itself to every handle.
 func (t *target) StateChanged(s transport.State) {
-	observeState(t.QP, s)
+	observeState(&t.QP, s)
 	t.reportState(nil)
 }
 

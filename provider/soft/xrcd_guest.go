@@ -22,7 +22,7 @@ type guests struct {
 // guest is the QP of another process in this one. It is its own transport.Relay, which leads to its home, and reports
 // its events there.
 type guest struct {
-	*engine.QP
+	engine.QP
 	in   *guests
 	qpn  uint32
 	life uint32
@@ -142,8 +142,7 @@ func (g *guests) setAttr(q *guest, qpn, life uint32, body []byte) bool {
 // add makes a guest in RESET. It tells the home if that fails.
 func (g *guests) add(qpn, life uint32) *guest {
 	q, d := &guest{in: g, qpn: qpn, life: life}, g.domain
-	var err error
-	q.QP, err = d.engine.CreateQP(engine.QPInit{
+	err := d.engine.CreateQP(&q.QP, engine.QPInit{
 		Type: transport.XRCRecv, Num: qpn, XRCD: d.XRCD, Relay: q, Guest: true, Regions: d.regions, Up: q,
 	})
 	if err != nil {

@@ -48,10 +48,11 @@ type Link struct {
 // A process is the state of the connection to one process.
 type process struct {
 	rings   *txRings // nil until the handshake has succeeded
+	route   *route   // through the rings; nil until then
 	waiting []*route // for the handshake
 }
 
-// A route is the way of packets for one QP.
+// A route is the way of packets for one QP, or for all whose packets go through the same rings.
 type route struct {
 	rings atomic.Pointer[txRings]
 	state atomic.Uint32
@@ -184,24 +185,24 @@ func (l *Link) Prepare(path *link.Path, qpn uint32) (near bool) {
 
 // route returns the route of packets for a QP. It does not wait for the handshake.
 func (l *Link) route(dst netip.Addr, qpn uint32) *route {
-	r := &route{begun: time.Now()}
 	name := ""
 	if !dst.IsMulticast() {
 		name = l.dir.Owner(dst, qpn)
 	}
 	l.mu.Lock()
-	if name == "" || l.closed {
+	h := l.processes[name]
+	if h != nil && h.rings != nil && !l.closed && h.rings.alive() { // otherwise another process may have the name by now
+		l.mu.Unlock()
+		return h.route
+	}
+	r := &route{begun: time.Now()}
+	switch {
+	case name == "" || l.closed:
 		r.state.Store(routeOther)
 		l.mu.Unlock()
 		return r
-	}
-	h := l.processes[name]
-	if h != nil && (h.rings == nil || h.rings.alive()) { // otherwise another process may have the name by now
-		if h.rings != nil {
-			r.resolve(h.rings, routeOther)
-		} else {
-			h.waiting = append(h.waiting, r)
-		}
+	case h != nil && h.rings == nil:
+		h.waiting = append(h.waiting, r)
 		l.mu.Unlock()
 		return r
 	}
@@ -272,6 +273,10 @@ func (l *Link) connected(name string, h *process, rings *txRings, otherwise uint
 		r.resolve(rings, otherwise)
 	}
 	h.waiting, h.rings = nil, rings
+	if rings != nil {
+		h.route = &route{}
+		h.route.resolve(rings, routeOther)
+	}
 	switch {
 	case rings == nil:
 		delete(l.processes, name)
