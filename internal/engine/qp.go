@@ -54,8 +54,8 @@ type QP struct {
 	transport.QP
 }
 
-// CreateQP makes a zero QP one in RESET. The QP is part of an object of the caller, so that the memory of both is in one
-// place. The first call opens the link and returns its error.
+// CreateQP makes a zero QP one in RESET. The QP is part of an object of the caller, so that the memory of both is in
+// one place. The first call opens the link and returns its error.
 func (e *Engine) CreateQP(qp *QP, in QPInit) error {
 	if err := e.start(); err != nil {
 		return err
