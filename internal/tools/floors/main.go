@@ -54,7 +54,8 @@ var building = []floor{
 	{"formats, helpers", []string{
 		"internal/wire", "internal/wire/iwarp", "internal/psn", "internal/numbered", "internal/secret", "internal/ring",
 		"internal/board", "internal/rs", "internal/spin", "internal/notify", "internal/control", "internal/lookup",
-		"internal/printable", "internal/xrcd", "internal/apart", "internal/cheader", "internal/refuse", "internal/seam", "internal/transcript", "observe",
+		"internal/printable", "internal/xrcd", "internal/apart", "internal/cheader", "internal/refuse", "internal/seam",
+		"internal/transcript", "observe",
 	}},
 	{"descriptors, CRCs", []string{
 		"internal/fdset", "internal/peeruser", "internal/errqueue", "internal/environ", "internal/loopback",
