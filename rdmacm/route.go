@@ -50,8 +50,9 @@ const defaultHopLimit = 64
 // ResolveRoute finds the path to the peer (rdma_resolve_route); EventRouteResolved or EventRouteError reports the
 // result. timeout bounds the wait for the link address of the way, as in ResolveAddr, if the system has forgotten it
 // meanwhile; the status of the event is the same, or -EINVAL if the port cannot have the path MTU of SetPathMTU or does
-// not have the P_Key of the route, -EMSGSIZE if the MTU of the route is less than a connection request needs. EINVAL
-// before ResolveAddr has succeeded, and for a timeout that is not positive.
+// not have the P_Key of the route, -EMSGSIZE if the MTU of the route is less than a connection request needs. What the
+// host knows of the route is at most 100 ms old. EINVAL before ResolveAddr has succeeded, and for a timeout that is not
+// positive.
 func (id *ID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	const op = "resolve_route"
 	id.mu.Lock()

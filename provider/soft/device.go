@@ -231,15 +231,17 @@ func (d *device) refresh() {
 		return
 	}
 	gone, was := true, true
-	olds := make([]*portInfo, len(d.ports))
+	olds, ports := make([]*portInfo, len(d.ports)), make([]*portInfo, len(d.ports))
 	for i := range d.ports {
 		olds[i] = d.ports[i].Load()
-		p := d.look(uint8(i+1), olds[i])
+		ports[i] = d.look(uint8(i+1), olds[i])
+		gone, was = gone && ports[i].gone, was && olds[i].gone
+	}
+	d.followMTU() // before programs see the new MTU of a port: it limits their next message
+	for i, p := range ports {
 		d.ports[i].Store(p)
-		gone, was = gone && p.gone, was && olds[i].gone
 	}
 	d.bound.follow(d.allAddrs())
-	d.followMTU()
 	for i := range d.ports {
 		d.reportChanges(olds[i], d.ports[i].Load())
 	}
