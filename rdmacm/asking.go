@@ -16,7 +16,7 @@ type asking struct {
 	waiting map[askedEnds]map[*question]struct{}
 }
 
-// askedEnds are the addresses of a request, with zones.
+// askedEnds are the addresses of a request, or of a route that the system is asked about, with zones.
 type askedEnds struct{ src, dst netip.Addr }
 
 // A question is one request among asking.

@@ -223,10 +223,10 @@ func (a *acks) pending() bool {
 func (a *acks) wait() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.cond == nil {
-		a.cond = sync.NewCond(&a.mu)
-	}
 	for a.open > 0 {
+		if a.cond == nil {
+			a.cond = sync.NewCond(&a.mu)
+		}
 		a.cond.Wait()
 	}
 }

@@ -14,11 +14,8 @@ import (
 type routeMTUs struct {
 	mu sync.Mutex
 	// +checklocks:mu
-	known map[ends]routeMTU
+	known map[askedEnds]routeMTU
 }
-
-// ends are the addresses of a route.
-type ends struct{ src, dst netip.Addr }
 
 type routeMTU struct {
 	bytes int
@@ -29,12 +26,12 @@ type routeMTU struct {
 func (r *routeMTUs) of(src, dst netip.Addr, now time.Time) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	way := ends{src, dst}
+	way := askedEnds{src, dst}
 	if k, ok := r.known[way]; ok && now.Before(k.until) {
 		return k.bytes
 	}
 	if r.known == nil || len(r.known) >= maxPaths {
-		r.known = map[ends]routeMTU{}
+		r.known = map[askedEnds]routeMTU{}
 	}
 	n := askRouteMTU(src, dst)
 	r.known[way] = routeMTU{n, now.Add(pathAge)}

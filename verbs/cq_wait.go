@@ -88,12 +88,19 @@ type cqWaiters struct {
 	close sync.Once
 }
 
+func newCQWaiters() *cqWaiters {
+	return &cqWaiters{event: make(chan struct{}, 1), end: make(chan struct{})}
+}
+
+// finish ends all waits, those that come later too.
+func (w *cqWaiters) finish() { w.close.Do(func() { close(w.end) }) }
+
 // waiting returns cq.waiters and creates it for the first waiter.
 func (cq *CQ) waiting() *cqWaiters {
 	if w := cq.waiters.Load(); w != nil {
 		return w
 	}
-	w := &cqWaiters{event: make(chan struct{}, 1), end: make(chan struct{})}
+	w := newCQWaiters()
 	if !cq.waiters.CompareAndSwap(nil, w) {
 		return cq.waiters.Load()
 	}
@@ -122,16 +129,14 @@ func (cq *CQ) wakeWaiters() {
 
 // endWaiters ends all calls of Wait. The CQ is closed.
 func (cq *CQ) endWaiters() {
-	if cq.waiters.CompareAndSwap(nil, noWaiters) {
-		return
+	if !cq.waiters.CompareAndSwap(nil, noWaiters) {
+		cq.waiters.Load().finish()
 	}
-	w := cq.waiters.Load()
-	w.close.Do(func() { close(w.end) })
 }
 
 // noWaiters is for the CQs that are closed without a call of Wait: later calls end at once.
 var noWaiters = func() *cqWaiters {
-	w := &cqWaiters{event: make(chan struct{}, 1), end: make(chan struct{})}
-	w.close.Do(func() { close(w.end) })
+	w := newCQWaiters()
+	w.finish()
 	return w
 }()

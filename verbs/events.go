@@ -42,11 +42,10 @@ func (a *ackCount) ack(n uint64) {
 func (a *ackCount) wait() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.acked == a.delivered {
-		return
-	}
-	a.allAcked = sync.NewCond(&a.mu)
 	for a.acked != a.delivered {
+		if a.allAcked == nil {
+			a.allAcked = sync.NewCond(&a.mu)
+		}
 		a.allAcked.Wait()
 	}
 }

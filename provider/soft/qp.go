@@ -68,7 +68,11 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if init.SendOpsFlags&verbs.QPExWithAtomicWrite != 0 {
 		c.MaxInlineData = max(c.MaxInlineData, wire.AtomicWriteLen)
 	}
-	q.sq.Init(int(c.MaxSendWR), int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
+	slots := int(c.MaxSendWR)
+	if _, tm := driver.Of[any](init.SRQ).(*tmSRQ); tm {
+		slots += transport.OwnRequests
+	}
+	q.sq.Init(slots, int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
 		PortMTU: func() int { return p.ctx.dev.activeMTU().Bytes() },
@@ -110,7 +114,6 @@ func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
 		return
 	case *tmSRQ:
 		in.RQ, in.RecvCQ = s.q, s.cq.CQ
-		q.sq.Init(int(init.Cap.MaxSendWR)+transport.OwnRequests, int(init.Cap.MaxSendSGE), int(init.Cap.MaxInlineData))
 		q.sq.OwnSlots()
 		return
 	}

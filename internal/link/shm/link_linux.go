@@ -273,14 +273,13 @@ func (l *Link) connected(name string, h *process, rings *txRings, otherwise uint
 		r.resolve(rings, otherwise)
 	}
 	h.waiting, h.rings = nil, rings
-	if rings != nil {
-		h.route = &route{}
-		h.route.resolve(rings, routeOther)
-	}
-	switch {
-	case rings == nil:
+	if rings == nil {
 		delete(l.processes, name)
-	case l.closed:
+		return
+	}
+	h.route = new(route)
+	h.route.resolve(rings, otherwise)
+	if l.closed {
 		rings.leave()
 	}
 }
