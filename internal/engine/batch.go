@@ -33,14 +33,14 @@ func (b *batch) next() (*transport.CQE, Stamp) {
 	return nil, Stamp{}
 }
 
-// takeOut passes at most n entries to take, numbered from 0. The CQ is locked.
-func (b *batch) takeOut(n int, take func(i int, e *transport.CQE)) int {
+// takeOut passes at most n entries to take, numbered from first. The CQ is locked.
+func (b *batch) takeOut(n, first int, take func(i int, e *transport.CQE)) int {
 	for i := range n {
 		e, _ := b.next()
 		if e == nil {
 			return i
 		}
-		take(i, e)
+		take(first+i, e)
 	}
 	return n
 }

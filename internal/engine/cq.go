@@ -90,6 +90,11 @@ func (cq *CQ) Cap() int {
 
 // Push appends a completion. The shard of e.QP, if any, is held.
 func (cq *CQ) Push(e *transport.CQE) {
+	if e.QP != nil {
+		if s, ok := e.QP.Host.(*shard); ok && s.caught.of == cq && s.caught.put(e) {
+			return
+		}
+	}
 	cq.mu.Lock()
 	if cq.broken.Load() {
 		cq.mu.Unlock()
@@ -113,7 +118,7 @@ func (cq *CQ) Push(e *transport.CQE) {
 	if cq.times {
 		cq.stamps[at] = cq.stamp()
 	}
-	if cq.tail == cq.head && !cq.polledBy(e.QP) {
+	if cq.tail == cq.head {
 		cq.some.Store(true)
 	}
 	cq.tail++
@@ -140,20 +145,6 @@ func (cq *CQ) Push(e *transport.CQE) {
 	}
 }
 
-// polledBy reports whether a poller of the CQ runs qp's shard, which is held. It looks into the ring when it has let go
-// of the shard, so some need not say that there is a completion.
-func (cq *CQ) polledBy(qp *transport.QP) bool {
-	if qp == nil {
-		return false
-	}
-	s, ok := qp.Host.(*shard)
-	if !ok || s.poller != cq {
-		return false
-	}
-	s.found = true
-	return true
-}
-
 // overrun reports the overflow. The QPs of the CQ enter ERR (V-AE-19) when their shards run next: the current shard
 // is in the middle of a QP's work. A program that waits for an event is woken and finds the error.
 func (cq *CQ) overrun(wake bool) {
@@ -168,24 +159,18 @@ func (cq *CQ) overrun(wake bool) {
 	}
 }
 
-// pop passes at most n completions to take, oldest first, numbered from 0, and frees their queue slots.
-func (cq *CQ) pop(n int, take func(i int, e *transport.CQE)) int {
+// pop passes at most n completions to take, oldest first, numbered from first, and frees their queue slots.
+func (cq *CQ) pop(n, first int, take func(i int, e *transport.CQE)) int {
 	b := cq.batch.Load()
 	if b == nil && !cq.some.Load() {
 		return 0
 	}
-	return cq.popNow(n, take)
-}
-
-// popNow is pop for a CQ that is probably not empty.
-func (cq *CQ) popNow(n int, take func(i int, e *transport.CQE)) int {
-	b := cq.batch.Load()
 	cq.mu.Lock()
 	got := 0
 	if b != nil {
-		got = b.takeOut(n, take)
+		got = b.takeOut(n, first, take)
 	}
-	got += cq.takeOut(n-got, got, take)
+	got += cq.takeOut(n-got, first+got, take)
 	cq.mu.Unlock()
 	return got
 }
@@ -301,22 +286,18 @@ func (f *freed) flush() {
 // peers still acknowledges and sends.
 const pollsPerStep = 16
 
-// Poll takes at most n completions, oldest first, and passes each to take, numbered from 0, under the CQ's lock. It
-// runs the shards of the CQ's QPs when the ring is empty, and after every pollsPerStep successful polls. After an
-// overflow it returns ErrCQOverrun once the older completions are taken (D-45).
+// Poll takes at most n completions, oldest first, and passes each to take, numbered from 0. take must not call the CQ
+// or a QP. Poll runs the shards of the CQ's QPs when the ring is empty, and after every pollsPerStep successful polls.
+// After an overflow it returns ErrCQOverrun once the older completions are taken (D-45).
 func (cq *CQ) Poll(n int, take func(i int, e *transport.CQE)) (int, error) {
-	if got := cq.pop(n, take); got > 0 {
+	if got := cq.pop(n, 0, take); got > 0 {
 		if cq.polls.Add(1)%pollsPerStep == 0 {
 			cq.progress()
 		}
 		return got, nil
 	}
-	got := 0
-	if cq.run(cq) {
-		got = cq.popNow(n, take)
-	} else {
-		got = cq.pop(n, take)
-	}
+	got := cq.run(n, take)
+	got += cq.pop(n-got, got, take)
 	if got > 0 {
 		cq.idle.Hit()
 		return got, nil
@@ -333,27 +314,26 @@ func (cq *CQ) empty() error {
 	return nil
 }
 
-// progress runs every shard with QPs on this CQ that is not held. A poll of an armed CQ is the last one before
-// sleeping (V-EV-06), so it does not count as active polling.
-func (cq *CQ) progress() { cq.run(nil) }
+// progress runs every shard with QPs on this CQ that is not held. The completions enter the ring.
+func (cq *CQ) progress() { cq.run(0, nil) }
 
-// run is progress for a poller of CQ poller, which looks into it afterwards if found is true; nil: it does not.
-func (cq *CQ) run(poller *CQ) (found bool) {
+// run is progress for a poller: it passes at most n of the completions that come meanwhile to take, numbered from 0,
+// and returns their number. The others enter the ring. A poll of an armed CQ is the last one before sleeping (V-EV-06),
+// so it does not count as active polling.
+func (cq *CQ) run(n int, take func(i int, e *transport.CQE)) (got int) {
 	active := arming(cq.armed.Load()) == disarmed
 	if o := cq.outside.Load(); o != nil {
 		o.Poll(active)
 	}
 	m := cq.shards.Load()
 	if m == 0 {
-		return false
+		return 0
 	}
 	now := cq.eng.now()
 	for ; m != 0; m &= m - 1 {
-		if cq.eng.shards[bits.TrailingZeros64(m)].poll(now, active, poller) {
-			found = true
-		}
+		got += cq.eng.shards[bits.TrailingZeros64(m)].pollFor(cq, now, active, n-got, got, take)
 	}
-	return found
+	return got
 }
 
 // Arm requests one event at the next completion, or at the next solicited or failed one (V-NTF-01 to 05). A request

@@ -143,7 +143,7 @@ func TestManualEngineIsDeterministic(t *testing.T) {
 	}
 	m.stepUntilIdle(t)
 	var ids []uint64
-	if n := a.pop(8, func(_ int, e *transport.CQE) { ids = append(ids, e.WRID) }); n != 1 || ids[0] != 5 {
+	if n := a.pop(8, 0, func(_ int, e *transport.CQE) { ids = append(ids, e.WRID) }); n != 1 || ids[0] != 5 {
 		t.Errorf("completions %v", ids)
 	}
 	if d := m.NextDeadline(); d != Never {
@@ -170,7 +170,7 @@ func TestNextDeadline(t *testing.T) {
 		m.now = max(m.now, next)
 		m.stepUntilIdle(t)
 	}
-	cq.pop(1, func(_ int, e *transport.CQE) {
+	cq.pop(1, 0, func(_ int, e *transport.CQE) {
 		if e.Status != transport.RetryExcErr {
 			t.Errorf("completion %+v", e)
 		}

@@ -159,7 +159,7 @@ func (m *manual) complete(t *testing.T, cq *CQ, n int) {
 		m.Step()
 		m.now += 10_000
 	}
-	cq.pop(n, func(_ int, e *transport.CQE) {
+	cq.pop(n, 0, func(_ int, e *transport.CQE) {
 		if e.Status != transport.Success {
 			t.Fatalf("completion %+v", e)
 		}

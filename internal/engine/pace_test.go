@@ -51,7 +51,7 @@ func TestLongPollsAreNotSeldom(t *testing.T) {
 	s := e.shards[0]
 	before := s.bg.pace.notes.Load()
 	for range 10 {
-		s.poll(e.now(), true, cq)
+		s.poll(e.now(), true)
 	}
 	if n := s.bg.pace.notes.Load() - before; n < 10*50 {
 		t.Errorf("%d notes of 10 polls that took 50 intervals each", n)

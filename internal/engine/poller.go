@@ -136,7 +136,7 @@ func (p poller) Sched() (several bool) {
 		now := p.cq.eng.now()
 		for i, s := range p.cq.eng.shards {
 			if mine>>i&1 == 0 {
-				s.poll(now, false, nil)
+				s.poll(now, false)
 			}
 		}
 	}

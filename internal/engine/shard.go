@@ -46,8 +46,7 @@ type shard struct {
 	wheel    wheel
 	acks     heldAcks
 	polling  bool   // the step is one of a poller, so acknowledgements may be held
-	poller   *CQ    // the CQ that the poller of the step looks into afterwards; nil: none
-	found    bool   // a completion came into it
+	caught   caught // completions for the poller of the step
 	events   []*CQ  // CQs with moderated completion events
 	eventsAt int64  // when the first of them is due
 	signals  []*CQ  // CQs whose completion event is raised when the shard has sent
@@ -149,21 +148,25 @@ func (s *shard) published() bool {
 // pollNote is the interval at which lastPoll is stored, ns: a store costs as much as a lock.
 const pollNote = int64(5e3)
 
-// poll runs the shard for a poller unless it is held. It reports whether poller got a completion that its field some
-// does not tell of.
-func (s *shard) poll(now int64, active bool, poller *CQ) (found bool) {
+// poll runs the shard, unless it is held, for a poller that takes no completions.
+func (s *shard) poll(now int64, active bool) { s.pollFor(nil, now, active, 0, 0, nil) }
+
+// pollFor is poll for a poller of cq. It passes at most n completions to take, numbered from first, and returns their
+// number.
+func (s *shard) pollFor(cq *CQ, now int64, active bool, n, first int, take func(i int, e *transport.CQE)) (got int) {
 	late := active && s.notePoll(now)
 	if s.tryHold() {
-		s.polling, s.poller = active, poller
+		s.caught.begin(cq, n)
+		s.polling = active
 		s.step(now)
-		found = s.found
-		s.polling, s.poller, s.found = false, nil, false
+		s.polling = false
+		got = s.caught.end(first, take)
 		s.release()
 	}
 	if late {
 		s.noteWork(now)
 	}
-	return found
+	return got
 }
 
 // notePoll notes a poll at the time now. It reports whether the last one is long ago, or took long.

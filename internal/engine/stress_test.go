@@ -34,7 +34,7 @@ func (b *bell) sleep(t *testing.T, cq *CQ, n int) bool {
 			t.Error(err)
 			return false
 		}
-		if got := cq.pop(n, func(int, *transport.CQE) {}); got > 0 {
+		if got := cq.pop(n, 0, func(int, *transport.CQE) {}); got > 0 {
 			n -= got
 			continue
 		}

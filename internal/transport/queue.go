@@ -322,7 +322,11 @@ type RecvWQE struct {
 }
 
 // RecvQueue is a receive queue of one QP or shared by several (SRQ). Like a SendQueue it restarts at its first slot
-// when nothing is outstanding. The fields from slots to limit are guarded by mu, except polled.
+// when nothing is outstanding. The fields from slots to limit are guarded by mu, except the atomics.
+//
+// The receives of a QP's own queue are taken without mu: by one goroutine at a time, the holder of the QP's shard, which
+// owns taken. It reads only slots before posted. They do not change until the completion of their receive was polled,
+// and neither do base, mask, maxSGE and slots, but by Resize and Clear, whose caller is the holder.
 type RecvQueue struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -339,6 +343,7 @@ type RecvQueue struct {
 	fill uint32
 	// +checklocks:mu
 	taken  uint32
+	posted atomic.Uint32 // fill as of the last Unlock; not of an SRQ
 	polled atomic.Uint32 // number of requests whose completion was polled
 	// +checklocks:mu
 	limit  uint32 // SRQ: raise the event when fewer are posted; 0: not armed
@@ -409,13 +414,18 @@ func (q *RecvQueue) PD() uint32 { return q.pd }
 func (q *RecvQueue) Lock() { q.mu.Lock() }
 
 // +checklocksrelease:q.mu
-func (q *RecvQueue) Unlock() { q.mu.Unlock() }
+func (q *RecvQueue) Unlock() {
+	if !q.shared {
+		q.posted.Store(q.fill)
+	}
+	q.mu.Unlock()
+}
 
 // Post appends a receive with at most MaxSGE SGEs, which are copied.
 func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
-	q.mu.Lock()
+	q.Lock()
 	err := q.Put(wrid, sges)
-	q.mu.Unlock()
+	q.Unlock()
 	return err
 }
 
@@ -442,20 +452,34 @@ func (q *RecvQueue) Take(w *RecvWQE) bool {
 
 // takeFor is Take for a message of n bytes. A receive with less room stays in the queue, and small is true.
 func (q *RecvQueue) takeFor(w *RecvWQE, n uint64) (ok, small bool) {
+	if q.shared {
+		return q.takeShared(w, n)
+	}
+	return q.takeOwn(w, n)
+}
+
+// takeOwn is takeFor for the queue of one QP.
+//
+// +checklocksignore: see RecvQueue
+func (q *RecvQueue) takeOwn(w *RecvWQE, n uint64) (ok, small bool) {
+	if q.posted.Load() == q.taken {
+		return false, false
+	}
+	ok = q.move(w, n)
+	return ok, !ok
+}
+
+// takeShared is takeFor for an SRQ.
+func (q *RecvQueue) takeShared(w *RecvWQE, n uint64) (ok, small bool) {
 	q.mu.Lock()
 	if q.fill == q.taken {
 		q.mu.Unlock()
 		return false, false
 	}
-	head, sges := q.at(q.taken)
-	sges = sges[:head.Length]
-	if n > 0 && roomOf(sges) < n {
+	if !q.move(w, n) {
 		q.mu.Unlock()
 		return false, true
 	}
-	w.WRID = head.Addr
-	w.SGEs = append(w.SGEs[:0], sges...)
-	q.taken++
 	hit := q.limit > 0 && q.fill-q.taken < q.limit
 	if hit {
 		q.limit = 0
@@ -465,6 +489,21 @@ func (q *RecvQueue) takeFor(w *RecvWQE, n uint64) (ok, small bool) {
 		q.OnLimit()
 	}
 	return true, false
+}
+
+// move moves the oldest receive, which exists, to w. It returns false if the receive has no room for n bytes.
+//
+// +checklocks:q.mu
+func (q *RecvQueue) move(w *RecvWQE, n uint64) bool {
+	head, sges := q.at(q.taken)
+	sges = sges[:head.Length]
+	if n > 0 && roomOf(sges) < n {
+		return false
+	}
+	w.WRID = head.Addr
+	w.SGEs = append(w.SGEs[:0], sges...)
+	q.taken++
+	return true
 }
 
 // putBack makes w, which Take returned and which has no completion yet, the oldest posted receive again, because its
@@ -484,7 +523,8 @@ func roomOf(sges []SGE) (n uint64) {
 	return n
 }
 
-// Posted returns the number of receives that have not been taken.
+// Posted returns the number of receives that have not been taken. Only the goroutine that takes those of a QP's own
+// queue may call it.
 func (q *RecvQueue) Posted() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
