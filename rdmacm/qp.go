@@ -227,16 +227,19 @@ func (id *ID) receives() bool { return id.qpType == verbs.QPTypeRC || id.qpType 
 func (id *ID) sends() bool { return id.qpType == verbs.QPTypeRC || id.qpType == verbs.QPTypeXRCSend }
 
 // failQP moves the QP of a connection to ERR, which flushes its requests, and ends the waits for completions: none
-// follows. why is a clause for the completions.
+// follows. why is a clause for the completions. Both the event of the end and Disconnect call it.
 //
 // +checklocks:id.mu
 func (id *ID) failQP(why string) {
-	if id.qp != nil && id.qpType != verbs.QPTypeUD {
+	if id.qp == nil || id.qpType == verbs.QPTypeUD {
+		return
+	}
+	if !id.flushed || id.qp.State() != verbs.QPSErr {
 		gsi.Ended(id.qp, why)
 		_ = id.qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState)
 		id.flushed = true
-		id.endWaits()
 	}
+	id.endWaits()
 }
 
 // InitQPAttr fills in the attributes of a QP for the transition to attr.QPState, INIT, RTR or RTS, for programs that

@@ -173,7 +173,7 @@ func TestStreamPortThatIsReadIsFree(t *testing.T) {
 		defer tcp.Close()
 		taken := uint16(tcp.Addr().(*net.TCPAddr).Port)
 		// The next port is taken too, by this test or another program.
-		if next, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(taken - 9)}); err == nil {
+		if next, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: int(taken - 99)}); err == nil {
 			defer next.Close()
 		}
 		old := ephemeral
@@ -181,9 +181,9 @@ func TestStreamPortThatIsReadIsFree(t *testing.T) {
 		id := w.id(w.ch)
 		ephemeral = func() (low, high uint16) { return taken, taken }
 		w.ok(id.BindAddr(netip.MustParseAddrPort("127.0.0.1:0")))
-		ephemeral = func() (low, high uint16) { return taken - 9, taken }
-		if got := id.SrcPort(); got <= taken-9 || got >= taken {
-			t.Errorf("port %d, and %d and %d are taken", got, taken, taken-9)
+		ephemeral = func() (low, high uint16) { return taken - 99, taken }
+		if got := id.SrcPort(); got <= taken-99 || got >= taken {
+			t.Errorf("port %d, and %d and %d are taken", got, taken, taken-99)
 		}
 		w.ok(id.Close())
 	})

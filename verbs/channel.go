@@ -7,7 +7,7 @@ import "context"
 type CompChannel struct {
 	ctx      *Context
 	lifetime lifetime
-	q        *eventQueue[*CQ]
+	q        eventQueue[*CQ]
 }
 
 // CreateCompChannel creates a completion channel (ibv_create_comp_channel).
@@ -15,7 +15,7 @@ func (vctx *Context) CreateCompChannel() (*CompChannel, error) {
 	if err := vctx.use("create_comp_channel", kindChannel); err != nil {
 		return nil, err
 	}
-	ch := &CompChannel{ctx: vctx, q: newEventQueue[*CQ]()}
+	ch := &CompChannel{ctx: vctx}
 	vctx.channels.add(ch)
 	if vctx.isRemoved() { // in between
 		ch.q.remove()
@@ -56,7 +56,10 @@ func (ch *CompChannel) TryGetEvent() (*CQ, error) { return ch.q.try("get_cq_even
 
 // Ready returns a Go channel for select. It holds one token while there may be events: receive the token, then call
 // TryGetEvent until EAGAIN. Each token goes to one receiver; GetEvent takes tokens too.
-func (ch *CompChannel) Ready() <-chan struct{} { return ch.q.ready }
+func (ch *CompChannel) Ready() <-chan struct{} {
+	ready, _ := ch.q.waiting()
+	return ready
+}
 
 // FD returns a file descriptor that is readable while there are events (fd of struct ibv_comp_channel). It is for
 // poll, select and epoll only; the program must neither read nor close it. It is valid until the channel is closed.

@@ -15,7 +15,7 @@ type Context struct {
 	vectors  int
 	lifetime lifetime
 	mu       sync.RWMutex // read-held by queries, so that Close waits for them
-	async    *eventQueue[AsyncEvent]
+	async    eventQueue[AsyncEvent]
 	export   exportFile
 	fatal    chan struct{} // closed by EventDeviceFatal
 	failed   sync.Once
@@ -27,7 +27,7 @@ type Context struct {
 // right to an adapter's device file.
 func (d *Device) Open() (*Context, error) {
 	forkByEnvironment(os.Stderr)
-	vctx := &Context{dev: d, async: newEventQueue[AsyncEvent](), fatal: make(chan struct{})}
+	vctx := &Context{dev: d, fatal: make(chan struct{})}
 	drv, err := d.drv.Open((*contextEvents)(vctx))
 	if err != nil {
 		return nil, driverError("open_device", d.Name(), err)

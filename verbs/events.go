@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/notify"
 )
@@ -84,14 +85,30 @@ type eventQueue[T event] struct {
 	// +checklocks:mu
 	units notify.Semaphore // one for each item, and one for removed; set by count
 	// +checklocks:mu
-	told func() // see seam.OnEvent; nil for none
+	told func()                // see seam.OnEvent; nil for none
+	none atomic.Pointer[Error] // what try returns if there is no event, made once
 
+	// Both are nil until somebody waits; see waiting.
+	// +checklocks:mu
 	ready chan struct{} // holds a token if there may be items
+	// +checklocks:mu
 	ended chan struct{} // closed by close or remove, whichever is first
 }
 
-func newEventQueue[T event]() *eventQueue[T] {
-	return &eventQueue[T]{ready: make(chan struct{}, 1), ended: make(chan struct{})}
+// waiting returns the channels for those who wait.
+func (q *eventQueue[T]) waiting() (ready, ended <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ready == nil {
+		q.ready, q.ended = make(chan struct{}, 1), make(chan struct{})
+		if q.head < len(q.items) || q.removed {
+			q.wake()
+		}
+		if q.closed || q.removed {
+			close(q.ended)
+		}
+	}
+	return q.ready, q.ended
 }
 
 // push adds an event, unless the queue is closed or the event's object is being destroyed.
@@ -139,7 +156,13 @@ func (q *eventQueue[T]) pushOnce(ev T) {
 	}
 }
 
+// wake puts the token into ready.
+//
+// +checklocks:q.mu
 func (q *eventQueue[T]) wake() {
+	if q.ready == nil {
+		return
+	}
 	select {
 	case q.ready <- struct{}{}:
 	default:
@@ -155,7 +178,7 @@ func (q *eventQueue[T]) remove() {
 	}
 	q.removed = true
 	q.tell()
-	close(q.ended)
+	q.endWaits()
 }
 
 // queueEnd says why an empty queue gets no more events.
@@ -167,15 +190,12 @@ const (
 	queueRemoved
 )
 
-// err returns EAGAIN for an open queue, else ErrClosed or EIO.
+// err returns ErrClosed or EIO.
 func (e queueEnd) err(op string, owner named) error {
-	switch e {
-	case queueClosed:
+	if e == queueClosed {
 		return errClosed(op, owner.obj())
-	case queueRemoved:
-		return errRemoved(op, owner)
 	}
-	return &Error{Op: op, Obj: owner.obj(), Errno: EAGAIN, Detail: "there is no event"}
+	return errRemoved(op, owner)
 }
 
 // take removes the oldest event; end is of a queue without one. paid: the caller has read the event's unit from the
@@ -217,10 +237,18 @@ func (q *eventQueue[T]) take(paid bool) (ev T, found bool, end queueEnd) {
 // try removes the oldest event. Without one it returns the error of the queue's end.
 func (q *eventQueue[T]) try(op string, owner named) (T, error) {
 	ev, found, end := q.take(true)
-	if !found {
+	switch {
+	case found:
+		return ev, nil
+	case end != queueOpen:
 		return ev, end.err(op, owner)
 	}
-	return ev, nil
+	none := q.none.Load()
+	if none == nil {
+		none = &Error{Op: op, Obj: owner.obj(), Errno: EAGAIN, Detail: "there is no event"}
+		q.none.Store(none)
+	}
+	return ev, none
 }
 
 // get waits for an event.
@@ -233,9 +261,10 @@ func (q *eventQueue[T]) get(ctx context.Context, op string, owner named) (T, err
 		case end != queueOpen:
 			return ev, end.err(op, owner)
 		}
+		ready, closing := q.waiting()
 		select {
-		case <-q.ready:
-		case <-q.ended:
+		case <-ready:
+		case <-closing:
 		case <-ctx.Done():
 			return ev, ctx.Err()
 		}
@@ -321,9 +350,18 @@ func (q *eventQueue[T]) close() {
 	q.closed = true
 	q.items, q.head, q.units = nil, 0, notify.Semaphore{} // the owner of the descriptor may close it now
 	if !q.removed {
-		close(q.ended)
+		q.endWaits()
 	}
 	if q.fd != nil {
 		q.fd.Close()
+	}
+}
+
+// endWaits makes those who wait look at closed and removed.
+//
+// +checklocks:q.mu
+func (q *eventQueue[T]) endWaits() {
+	if q.ended != nil {
+		close(q.ended)
 	}
 }

@@ -3,6 +3,7 @@ package verbs
 import (
 	"fmt"
 	"strings"
+	"sync"
 )
 
 // Modify changes the attributes that mask names, and with QPAttrState the state (ibv_modify_qp). Each transition
@@ -36,13 +37,15 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 	if attr == nil {
 		return newError(op, qp.obj(), EINVAL, "the attributes are nil")
 	}
-	next := *attr
+	next := attrs.Get().(*QPAttr)
+	defer attrs.Put(next)
+	*next = *attr
 	before := qp.word.Load()
-	m, err := qp.checkMove(op, QPState(before&stateMask), &next, mask)
+	m, err := qp.checkMove(op, QPState(before&stateMask), next, mask)
 	if err != nil {
 		return err
 	}
-	if err := qp.drv.Modify(&next, mask); err != nil {
+	if err := qp.drv.Modify(next, mask); err != nil {
 		return driverError(op, qp.obj(), fmt.Errorf("%v->%v: %w", m.from, m.to, err))
 	}
 	if m.to != m.from {
@@ -64,9 +67,12 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 		qp.init.Cap.MaxSendWR, qp.init.Cap.MaxRecvWR = next.Cap.MaxSendWR, next.Cap.MaxRecvWR
 		qp.sendRoom.Store(next.Cap.MaxSendWR)
 	}
-	*attr = next
+	*attr = *next
 	return nil
 }
+
+// attrs are attributes that no modify uses now. No driver keeps a pointer to those it gets.
+var attrs = sync.Pool{New: func() any { return new(QPAttr) }}
 
 // checkMove checks the attributes for a QP that is in a state, and returns the move. It sets attr.QPState if mask does
 // not have it.

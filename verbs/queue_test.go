@@ -11,7 +11,7 @@ import (
 func TestEventQueueAgainstModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	vctx, _ := openFake(t)
-	q := vctx.async
+	q := &vctx.async
 	var model []AsyncEvent
 	owners := []*ackCount{nil, {}, {}}
 	for i := range 20000 {
@@ -49,7 +49,7 @@ func TestEventQueueAgainstModel(t *testing.T) {
 
 // A queue of which half is taken moves its events to the front instead of growing.
 func TestEventQueueReusesItsRoom(t *testing.T) {
-	q := newEventQueue[AsyncEvent]()
+	q := new(eventQueue[AsyncEvent])
 	q.items = make([]AsyncEvent, 0, 4)
 	push := func(types ...EventType) {
 		for _, e := range types {

@@ -342,7 +342,7 @@ func BenchmarkRepeat(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		id := p.a.timers[0]
+		id := p.a.timers[0].id
 		id.pend.left = 255
 		p.a.expire(id.deadline, id, &p.toB)
 		p.toB.Reset()

@@ -1,7 +1,6 @@
 package cm
 
 import (
-	"container/heap"
 	"math"
 
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -141,7 +140,7 @@ func (m *Machine) OnTimer(now int64, out *Batch) {
 		if m.NextDeadline() > now {
 			return
 		}
-		m.expire(now, m.timers[0], out)
+		m.expire(now, m.timers[0].id, out)
 	}
 }
 
@@ -189,44 +188,60 @@ func (m *Machine) timeOut(id *ID, event EventType, out *Batch) {
 	out.report(event, id, nil)
 }
 
-// timers is a heap of IDs by deadline.
-type timers []*ID
+// timers is a heap of IDs by deadline. Most of them are in TIMEWAIT, of which there are very many if connections are
+// short, so the deadlines are here and not in the IDs.
+type timers []timer
+
+type timer struct {
+	deadline int64
+	id       *ID
+}
 
 func (m *Machine) arm(id *ID, deadline int64) {
 	id.deadline = deadline
-	if id.slot != 0 {
-		heap.Fix(&m.timers, int(id.slot)-1)
-		return
+	if id.slot == 0 {
+		m.timers = append(m.timers, timer{})
+		id.slot = int32(len(m.timers))
 	}
-	heap.Push(&m.timers, id)
+	m.timers.place(int(id.slot)-1, timer{deadline, id})
 }
 
 func (m *Machine) disarm(id *ID) {
-	if id.slot != 0 {
-		heap.Remove(&m.timers, int(id.slot)-1)
+	if id.slot == 0 {
+		return
 	}
-}
-
-// Len, Less, Swap, Push and Pop are for container/heap.
-func (t timers) Len() int           { return len(t) }
-func (t timers) Less(i, j int) bool { return t[i].deadline < t[j].deadline }
-
-func (t timers) Swap(i, j int) {
-	t[i], t[j] = t[j], t[i]
-	t[i].slot, t[j].slot = int32(i+1), int32(j+1)
-}
-
-func (t *timers) Push(x any) {
-	id := x.(*ID)
-	*t = append(*t, id)
-	id.slot = int32(len(*t))
-}
-
-func (t *timers) Pop() any {
-	last := len(*t) - 1
-	id := (*t)[last]
-	(*t)[last] = nil
-	*t = (*t)[:last]
+	i, last := int(id.slot)-1, len(m.timers)-1
+	moved := m.timers[last]
+	m.timers[last] = timer{}
+	m.timers = m.timers[:last]
+	if i != last {
+		m.timers.place(i, moved)
+	}
 	id.slot = 0
-	return id
+}
+
+// place puts a timer where the heap's order wants it. Index i is vacant.
+func (t timers) place(i int, w timer) {
+	for i > 0 && w.deadline < t[(i-1)/2].deadline {
+		t.put(i, t[(i-1)/2])
+		i = (i - 1) / 2
+	}
+	for {
+		least := 2*i + 1
+		if least+1 < len(t) && t[least+1].deadline < t[least].deadline {
+			least++
+		}
+		if least >= len(t) || w.deadline <= t[least].deadline {
+			break
+		}
+		t.put(i, t[least])
+		i = least
+	}
+	t.put(i, w)
+}
+
+// put stores a timer at index i.
+func (t timers) put(i int, w timer) {
+	t[i] = w
+	w.id.slot = int32(i + 1)
 }

@@ -68,6 +68,7 @@ type Engine struct {
 	// The following fields are set before started becomes true.
 	link     link.Link
 	near     link.Neighbours // of the link; may be nil
+	wills    link.LastWills  // of the link; may be nil
 	window   int             // bytes in flight to one peer; 0: bounded per QP only
 	shards   []*shard
 	lastHome atomic.Uint32
@@ -126,7 +127,7 @@ func (e *Engine) start() error {
 		e.shards = append(e.shards, newShard(e, i, p))
 	}
 	e.number(c.QPNs)
-	e.near = c.Neighbours
+	e.near, e.wills = c.Neighbours, c.LastWills
 	if e.near != nil {
 		e.near.OnLost(e.notePeerLost)
 	}
@@ -153,6 +154,14 @@ func (e *Engine) Link() link.Link {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.link
+}
+
+// LastWills returns that of the link; nil before the first QP, and if the link has none.
+func (e *Engine) LastWills() link.LastWills {
+	if !e.started.Load() {
+		return nil
+	}
+	return e.wills
 }
 
 // Close stops the engine and closes its link. All QPs must have been destroyed.

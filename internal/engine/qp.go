@@ -44,6 +44,7 @@ type QPInit struct {
 type QP struct {
 	shard *shard
 	up    QPUpcalls
+	two   [2]*CQ                // memory of cqs
 	cqs   []*CQ                 // distinct CQs of its work requests; the receive CQ first
 	xrcd  *XRCD                 // of an XRC_RECV QP
 	own   func(netip.Addr) bool // QPInit.Own
@@ -68,7 +69,8 @@ func (e *Engine) CreateQP(qp *QP, in QPInit) error {
 		return err
 	}
 	s := e.shardOf(num)
-	qp.shard, qp.up, qp.cqs, qp.xrcd, qp.own = s, in.Up, in.cqs(), in.XRCD, in.Own
+	qp.shard, qp.up, qp.xrcd, qp.own = s, in.Up, in.XRCD, in.Own
+	qp.cqs = in.cqs(qp.two[:0])
 	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
 		IPOffload: in.IPOffload, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions,
@@ -87,8 +89,8 @@ func (e *Engine) CreateQP(qp *QP, in QPInit) error {
 	return nil
 }
 
-// cqs returns the distinct CQs of a QP.
-func (in *QPInit) cqs() (list []*CQ) {
+// cqs appends the distinct CQs of a QP to list.
+func (in *QPInit) cqs(list []*CQ) []*CQ {
 	if in.RecvCQ != nil {
 		list = append(list, in.RecvCQ)
 	}
@@ -102,7 +104,8 @@ func (e *Engine) reserveQPN(in *QPInit) (uint32, error) {
 	if in.Num != 0 {
 		return in.Num, e.qps.reserveFixed(in.Num)
 	}
-	cqs := in.cqs()
+	var some [3]*CQ
+	cqs := in.cqs(some[:0])
 	if in.XRCD != nil {
 		if cq := in.XRCD.home(); cq != nil {
 			cqs = append(cqs, cq)

@@ -48,6 +48,9 @@ func routeError(peer netip.Addr, err error) error {
 
 // Named returns an address whose zone is the name of an interface. Programs may give its index instead.
 func Named(a netip.Addr) netip.Addr {
+	if a.Zone() == "" {
+		return a
+	}
 	index, err := strconv.Atoi(a.Zone())
 	if err != nil {
 		return a

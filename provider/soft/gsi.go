@@ -44,11 +44,7 @@ func (p *pd) Screen(s link.Screen) {
 
 // NewLastWill returns a last will, the packets that another process sends when this one dies; see gsi.Driver.
 func (p *pd) NewLastWill(local, remote netip.Addr, tclass, hopLimit uint8, pkey uint16) gsi.LastWill {
-	l := p.ctx.eng.Link()
-	if l == nil {
-		return nil
-	}
-	wills := l.Capabilities().LastWills
+	wills := p.ctx.eng.LastWills()
 	if wills == nil {
 		return nil
 	}

@@ -1,7 +1,6 @@
 package soft
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -191,7 +190,11 @@ func (d *shmDirectory) Owner(addr netip.Addr, qpn uint32) string {
 
 // shmName returns the name of the socket of an address and a QPN slot.
 func shmName(addr netip.Addr, slot int) string {
-	return fmt.Sprintf("@verbena-shm2/%d/%d/%v/%d", os.Geteuid(), wire.Port, addr, slot)
+	b := append(make([]byte, 0, 96), "@verbena-shm2/"...)
+	b = append(strconv.AppendInt(b, int64(os.Geteuid()), 10), '/')
+	b = append(strconv.AppendInt(b, wire.Port, 10), '/')
+	b = append(addr.AppendTo(b), '/')
+	return string(strconv.AppendInt(b, int64(slot), 10))
 }
 
 // Follow listens at the addresses; see shm.Follower.
