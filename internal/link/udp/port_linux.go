@@ -52,14 +52,17 @@ type port struct {
 	mu sync.Mutex
 	rx []rxSocket
 	// direct is the index of the socket that Recv reads without epoll_wait: the one besides that of QP 1 that had
-	// packets last. scans is the number of reads from one epoll_wait to the next. direct is -1 if there is no such
-	// socket.
+	// packets last. scans is the number of reads from one epoll_wait to the next, a power of two. direct is -1 if there is
+	// no such socket.
 	direct int
 	scans  uint
 	// +checklocks:mu
-	turn     uint
-	woken    atomic.Bool    // Wait has returned: the next Recv reads all sockets that have packets
-	gsiMore  bool           // the socket of QP 1 had many packets
+	turn    uint
+	woken   atomic.Bool // Wait has returned: the next Recv reads all sockets that have packets
+	gsiMore bool        // the socket of QP 1 had many packets
+	// filled: the last read of recvDirect got as many messages as it asked for. Otherwise the next one asks for one
+	// message: to find that there is no second one takes the kernel a third of the time of a read.
+	filled   bool
 	strays   []*strayReader // of the addresses at which this process leads
 	tx       []*txSocket    // of each address the first is for paths without a source port
 	more     another        // when a further source port may be opened

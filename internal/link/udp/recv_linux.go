@@ -21,9 +21,9 @@ const (
 	packetSlotSize = 4096 + 256
 )
 
-// gsiTurns is the number of reads from one epoll_wait to the next if there is only one socket besides that of QP 1, and
-// someTurns if there are several. In between one socket is read directly: epoll_wait before each read takes as long as
-// the read.
+// gsiTurns is the number of reads from one epoll_wait to the next if there is only one socket besides that of QP 1. If
+// there are several it is someTurns after an epoll_wait that found packets in another one, and twice as many after each
+// that did not. In between one socket is read directly: epoll_wait before each read takes as long as the read.
 const (
 	gsiTurns  = 16
 	someTurns = 4
@@ -96,12 +96,13 @@ func (p *port) Recv(b *link.RxBatch) int {
 	p.turn++
 	woken := p.woken.Load() && p.woken.Swap(false)
 	if len(p.rx) == 1 {
-		p.recvFrom(&p.rx[0], b, m, 0)
+		p.recvDirect(&p.rx[0], b, m)
 	} else if p.direct >= 0 && !woken && !b.All && p.turn%p.scans != 0 && !p.gsiMore {
-		p.recvFrom(&p.rx[p.direct], b, m, 0)
+		p.recvDirect(&p.rx[p.direct], b, m)
 	} else if len(p.rx) > 1 {
 		slot := 0
 		p.gsiMore = false
+		p.scans = min(2*p.scans, gsiTurns)
 		n, _ := unix.EpollWait(p.wait.sockets, p.events[:], 0)
 		for _, e := range p.events[:max(n, 0)] {
 			for i := range p.rx {
@@ -109,8 +110,8 @@ func (p *port) Recv(b *link.RxBatch) int {
 				if s.fd != int(e.Fd) || slot == len(m.hdrs) {
 					continue
 				}
-				if slot = p.recvFrom(s, b, m, slot); !s.gsi() {
-					p.direct = i
+				if slot = p.recvFrom(s, b, m, slot, len(m.hdrs)-slot); !s.gsi() && p.direct != i {
+					p.direct, p.scans = i, someTurns
 				}
 			}
 		}
@@ -120,9 +121,18 @@ func (p *port) Recv(b *link.RxBatch) int {
 	return len(b.Packets)
 }
 
-// recvFrom receives from one socket into the slots from slot on, and returns the first free one.
-func (p *port) recvFrom(s *rxSocket, b *link.RxBatch, m *buffers, slot int) int {
-	n, errno := recvmmsg(s.fd, m.hdrs[slot:])
+// recvDirect receives from the only socket, or the one that is read without epoll_wait.
+func (p *port) recvDirect(s *rxSocket, b *link.RxBatch, m *buffers) {
+	most := 1
+	if p.filled || b.All {
+		most = len(m.hdrs)
+	}
+	p.filled = p.recvFrom(s, b, m, 0, most) == most
+}
+
+// recvFrom receives at most most messages from one socket into the slots from slot on, and returns the first free one.
+func (p *port) recvFrom(s *rxSocket, b *link.RxBatch, m *buffers, slot, most int) int {
+	n, errno := recvmmsg(s.fd, m.hdrs[slot:slot+most])
 	if errno != 0 {
 		return slot
 	}

@@ -54,7 +54,7 @@ func (r *strayReader) run(raw syscall.RawConn, counters *counters) {
 	for {
 		b.Packets = b.Packets[:0]
 		err := raw.Read(func(uintptr) bool {
-			return r.port.recvFrom(&r.rx, &b, m, 0) > 0
+			return r.port.recvFrom(&r.rx, &b, m, 0, len(m.hdrs)) > 0
 		})
 		if err != nil {
 			return

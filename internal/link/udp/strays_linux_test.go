@@ -190,7 +190,7 @@ func TestUnreadableDatagramsCount(t *testing.T) {
 	defer p.mu.Unlock()
 	var b link.RxBatch
 	m := p.buffersOf(&b)
-	p.recvFrom(&p.rx[0], &b, m, 0)
+	p.recvFrom(&p.rx[0], &b, m, 0, len(m.hdrs))
 	if v := &p.verify; v.seen != 3 || v.malformed != 2 || len(b.Packets) != 1 {
 		t.Errorf("%d datagrams seen, %d malformed, %d packets; want 3, 2 and 1", v.seen, v.malformed, len(b.Packets))
 	}

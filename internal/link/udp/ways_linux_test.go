@@ -222,7 +222,7 @@ func TestNothingToReceive(t *testing.T) {
 	p := l.ports[0]
 	var rx link.RxBatch
 	for _, slot := range []int{0, 3} {
-		if got := p.recvFrom(&p.rx[0], &rx, p.buffersOf(&rx), slot); got != slot || len(rx.Packets) != 0 {
+		if got := p.recvFrom(&p.rx[0], &rx, p.buffersOf(&rx), slot, 1); got != slot || len(rx.Packets) != 0 {
 			t.Errorf("after slot %d the next is slot %d, and there are %d packets", slot, got, len(rx.Packets))
 		}
 	}
