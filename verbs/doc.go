@@ -96,5 +96,6 @@
 //
 // The types whose names begin with Driver are the interface to devices, for packages of this module. This package
 // enforces the rules of the specification. It starts no goroutine; providers do. It imports the standard library,
-// golang.org/x/sys, internal/fdset, internal/notify, internal/seam, internal/secret and observe; no provider.
+// golang.org/x/sys, internal/fdset, internal/notify, internal/prefetch, internal/seam, internal/secret and observe; no
+// provider.
 package verbs

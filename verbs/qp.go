@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 )
 
 // QP is a queue pair: a send queue and a receive queue (struct ibv_qp). It is safe for concurrent use.
@@ -276,6 +278,9 @@ func (qp *QP) destroy(op string) error {
 
 // qpEvents receives the events of the driver for a QP.
 type qpEvents QP
+
+// Memory is the program's object, which its next calls use.
+func (up *qpEvents) Memory() prefetch.Target { return prefetch.TargetOf((*QP)(up)) }
 
 func (up *qpEvents) Event(t EventType) {
 	qp := (*QP)(up)

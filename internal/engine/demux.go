@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"sync"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/numbered"
 	"github.com/verbena-rdma/verbena/internal/secret"
@@ -29,7 +30,7 @@ type qpTable struct {
 	mu  sync.Mutex // guards changes
 	qps numbered.Table[transport.QP]
 	// +checklocks:mu
-	many bool // counted in crowded
+	many, veryMany bool // counted in crowded and packed
 	// +checklocks:mu
 	closed bool
 	whole  span // the numbers of a link that does not lead packets by them
@@ -140,20 +141,28 @@ func (t *qpTable) close() {
 	t.count()
 }
 
-// count sets many after a change.
+// count sets many and veryMany after a change.
 //
 // +checklocks:t.mu
 func (t *qpTable) count() {
-	many := t.qps.Len() >= manyQPs && !t.closed
-	switch {
-	case many == t.many:
-		return
-	case many:
-		crowded.Add(1)
-	default:
-		crowded.Add(-1)
+	n := t.qps.Len()
+	if t.closed {
+		n = 0
 	}
-	t.many = many
+	tally(&crowded, &t.many, n >= manyQPs)
+	tally(&packed, &t.veryMany, n >= veryManyQPs)
+}
+
+// tally sets counted to is, and changes the number of those that are.
+func tally(number *atomic.Int32, counted *bool, is bool) {
+	if is == *counted {
+		return
+	}
+	if *counted = is; is {
+		number.Add(1)
+	} else {
+		number.Add(-1)
+	}
 }
 
 // all goes over the QPs that exist, in the order of their numbers.

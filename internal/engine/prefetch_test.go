@@ -41,3 +41,62 @@ func TestManyQPs(t *testing.T) {
 	put(&b, manyQPs+1)
 	check(0, &a, &b)
 }
+
+// More is prefetched from veryManyQPs on.
+func TestVeryManyQPs(t *testing.T) {
+	begin := packed.Load()
+	var q qpTable
+	for i := range uint32(veryManyQPs) {
+		if got := packed.Load() - begin; got != 0 {
+			t.Fatalf("packed with %d QPs", i)
+		}
+		q.put(&transport.QP{Config: transport.Config{Num: minQPN + i}})
+	}
+	if got := packed.Load() - begin; got != 1 {
+		t.Errorf("%d engines are packed, want 1", got)
+	}
+	q.close()
+	if got := packed.Load() - begin; got != 0 {
+		t.Errorf("%d engines are packed after the end, want none", got)
+	}
+}
+
+// Each QP knows which one was posted to after it the last time. A QP that is destroyed knows none, so that it keeps no
+// other one from being collected.
+func TestFollowers(t *testing.T) {
+	packed.Add(1)
+	defer packed.Add(-1)
+	m := newManual(t, 1)
+	cq := m.NewCQ(256, 0, silent{})
+	var qps [4]*QP
+	for i := range qps {
+		qps[i], _ = pair(t, m.Engine, cq, m.NewCQ(8, 0, silent{}))
+	}
+	post := func(order ...int) {
+		for _, i := range order {
+			if err := postWrite(qps[i], 1); err != nil {
+				t.Fatal(err)
+			}
+			qps[i].PrefetchFollowers()
+		}
+	}
+	follows := func(want ...int) {
+		t.Helper()
+		for i, next := range want {
+			if got := qps[i].follower.Load(); next < 0 && got != nil || next >= 0 && got != qps[next] {
+				t.Errorf("the follower of QP %d is not %d", i, next)
+			}
+		}
+	}
+	post(0, 1, 2, 3, 0, 1, 2, 3)
+	follows(1, 2, 3, 0)
+	post(2, 2, 0, 3)
+	follows(3, 2, 0, 2)
+	qps[3].Destroy()
+	follows(3, 2, 0, -1)
+	if m.shards[0].posted.Load() != nil {
+		t.Error("the shard keeps a QP that was destroyed")
+	}
+	post(0, 1)
+	follows(1, 2, 0, -1)
+}

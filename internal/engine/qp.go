@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
 
@@ -38,6 +40,7 @@ type QPInit struct {
 	Guest          bool                 // the QP is at home in another process; see transport.Relay
 	Regions        *mr.Table
 	Up             QPUpcalls
+	User           prefetch.Target // the program's object
 }
 
 // A QP is a queue pair and its place in the engine.
@@ -51,6 +54,14 @@ type QP struct {
 	peer  netip.Addr            // the peer whose budget it shares; the shard's
 
 	deathReported bool // the death of the peer process was reported; the shard's
+
+	// OwnSQ and OwnRQ are memory for queues that the QP shares with no other one, so that they are near the rest.
+	OwnSQ transport.SendQueue
+	OwnRQ transport.RecvQueue
+
+	user         prefetch.Target // QPInit.User
+	follower     atomic.Pointer[QP]
+	followerUser atomic.Pointer[byte]
 
 	transport.QP
 }
@@ -71,6 +82,7 @@ func (e *Engine) CreateQP(qp *QP, in QPInit) error {
 	s := e.shardOf(num)
 	qp.shard, qp.up, qp.xrcd, qp.own = s, in.Up, in.XRCD, in.Own
 	qp.cqs = in.cqs(qp.two[:0])
+	qp.user = in.User
 	c := transport.Config{
 		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
 		IPOffload: in.IPOffload, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions,
@@ -316,6 +328,7 @@ func (qp *QP) Destroy() {
 	s.wheel.cancel(&qp.QP)
 	s.answerDoors()
 	qp.Sched.Dead = true
+	s.unfollow(qp)
 	AddCounters(&s.counters.gone, &qp.QP.Counters)
 	e.qps.remove(qp.Num())
 	s.release()

@@ -52,6 +52,7 @@ type shard struct {
 	signals  []*CQ  // CQs whose completion event is raised when the shard has sent
 	kicks    uint64 // shards whose inbox received packets in this step, as bits
 	counters counters
+	posted   atomic.Pointer[QP] // the last one that requests were posted to, if there are many
 	scratch  transport.Scratch
 	attr     transport.Attr // that Modify applies, complete
 	peers    map[netip.Addr]*peer

@@ -11,9 +11,42 @@ import "unsafe"
 // line is the length of a cache line in bytes.
 const line = 64
 
+// A Target is memory that may be asked for: of a value whose type the holder of the Target need not know. The zero
+// Target is none. It keeps its value from being collected.
+type Target struct {
+	p *byte
+	n uintptr // lines
+}
+
+// TargetOf returns the memory of *p.
+func TargetOf[T any](p *T) Target { return Target{(*byte)(unsafe.Pointer(p)), linesOf(p)} }
+
+// Fetch asks for the memory.
+func (t Target) Fetch() { t.FetchLike(t.p) }
+
+// First returns the first byte of the memory, nil of the zero Target.
+func (t Target) First() *byte { return t.p }
+
+// FetchLike asks for the memory of another value of the same type, whose first byte is *p; p may be nil.
+func (t Target) FetchLike(p *byte) {
+	if t.n > 0 && p != nil {
+		lines(unsafe.Pointer(p), t.n)
+	}
+}
+
+// Part asks for the memory of a value from the byte at from to the one before to, without reading p's memory, as the
+// address of a field does. p may be nil.
+func Part[T any](p *T, from, to uintptr) {
+	first := (uintptr(unsafe.Pointer(p)) + from) & (line - 1)
+	lines(unsafe.Add(unsafe.Pointer(p), from), (first+to-from+line-1)/line)
+}
+
 // Value asks for the memory of *p. It returns at once, and reads nothing itself: concurrent changes of *p are no data
 // race. p may be nil.
-func Value[T any](p *T) {
+func Value[T any](p *T) { lines(unsafe.Pointer(p), linesOf(p)) }
+
+// linesOf returns the number of lines of *p.
+func linesOf[T any](p *T) uintptr {
 	from := uintptr(unsafe.Pointer(p)) & (line - 1)
-	lines(unsafe.Pointer(p), (from+unsafe.Sizeof(*p)+line-1)/line)
+	return (from + unsafe.Sizeof(*p) + line - 1) / line
 }

@@ -3,6 +3,7 @@ package transport
 import (
 	"net/netip"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -143,5 +144,24 @@ func (qp *QP) PrefetchQueues() {
 	prefetch.Value(qp.path)
 	if r := &qp.req; r.head != r.begun {
 		prefetch.Value(r.oldest())
+	}
+}
+
+// PrefetchSend asks for what a post to the QP uses, without reading the QP.
+func PrefetchSend(qp *QP) {
+	const (
+		responder = unsafe.Offsetof(qp.resp)
+		replies   = responder + unsafe.Offsetof(qp.resp.replies)
+		counters  = unsafe.Offsetof(qp.Counters) + unsafe.Offsetof(qp.Counters.TxDataBytes)
+	)
+	prefetch.Part(qp, 0, responder)
+	prefetch.Part(qp, replies, replies+unsafe.Sizeof(qp.resp.replies))
+	prefetch.Part(qp, counters, unsafe.Sizeof(*qp))
+}
+
+// PrefetchReceive asks for the oldest receive, after the memory of the queue was. The shard is held.
+func (qp *QP) PrefetchReceive() {
+	if qp.RQ != nil && !qp.RQ.shared {
+		qp.RQ.prefetch()
 	}
 }

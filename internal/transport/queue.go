@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 )
 
 // Errors of a queue pair.
@@ -200,6 +201,26 @@ func (q *SendQueue) More(w *SendWQE) *SendMore {
 	return w.SendMore
 }
 
+// PrefetchNext asks for the next slot to set, unless another goroutine posts now.
+//
+// +checklocksignore: the analyzer does not know TryLock
+func (q *SendQueue) PrefetchNext() {
+	if !q.mu.TryLock() {
+		return
+	}
+	n := (q.fill - q.base) & q.mask
+	if q.fill == q.polled.Load() {
+		n = 0 // Next will restart there
+	}
+	if c := q.first; c != nil && n < chunkSlots {
+		prefetch.Value(&c.slots[n])
+		if q.maxInline > 0 {
+			prefetch.Value(&c.inline[int(n)*q.maxInline])
+		}
+	}
+	q.mu.Unlock()
+}
+
 // Commit posts the slot that Next returned. The requester sees it after Publish.
 //
 // +checklocks:q.mu
@@ -324,9 +345,9 @@ type RecvWQE struct {
 // RecvQueue is a receive queue of one QP or shared by several (SRQ). Like a SendQueue it restarts at its first slot
 // when nothing is outstanding. The fields from slots to limit are guarded by mu, except the atomics.
 //
-// The receives of a QP's own queue are taken without mu: by one goroutine at a time, the holder of the QP's shard, which
-// owns taken. It reads only slots before posted. They do not change until the completion of their receive was polled,
-// and neither do base, mask, maxSGE and slots, but by Resize and Clear, whose caller is the holder.
+// The receives of a QP's own queue are taken without mu: by one goroutine at a time, the holder of the QP's shard,
+// which owns taken. It reads only slots before posted. They do not change until the completion of their receive was
+// polled, and neither do base, mask, maxSGE and slots, but by Resize and Clear, whose caller is the holder.
 type RecvQueue struct {
 	mu sync.Mutex
 	// +checklocks:mu
@@ -467,6 +488,16 @@ func (q *RecvQueue) takeOwn(w *RecvWQE, n uint64) (ok, small bool) {
 	}
 	ok = q.move(w, n)
 	return ok, !ok
+}
+
+// prefetch asks for the oldest receive of a QP's own queue.
+//
+// +checklocksignore: see RecvQueue
+func (q *RecvQueue) prefetch() {
+	if q.posted.Load() != q.taken {
+		head, _ := q.at(q.taken)
+		prefetch.Value(head)
+	}
 }
 
 // takeShared is takeFor for an SRQ.

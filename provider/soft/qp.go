@@ -8,6 +8,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -20,8 +21,6 @@ type qp struct {
 	ctx *deviceContext
 	pd  *pd  // nil for XRC_RECV
 	xrc bool // XRC_SEND
-	sq  transport.SendQueue
-	rq  transport.RecvQueue // unless the receive queue is an SRQ
 	engine.QP
 
 	mu sync.Mutex // guards attr
@@ -72,11 +71,11 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if _, tm := driver.Of[any](init.SRQ).(*tmSRQ); tm {
 		slots += transport.OwnRequests
 	}
-	q.sq.Init(slots, int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
+	q.OwnSQ.Init(slots, int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
 		PortMTU: func() int { return p.ctx.dev.activeMTU().Bytes() },
-		SQ:      &q.sq,
+		SQ:      &q.OwnSQ,
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
 	}
@@ -94,6 +93,9 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	}
 	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Free()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
 	in.Up = qpEvents{up, q}
+	if user, ok := up.(interface{ Memory() prefetch.Target }); ok {
+		in.User = user.Memory()
+	}
 	if err := p.ctx.eng.CreateQP(&q.QP, in); err != nil {
 		return nil, verbsError("", err)
 	}
@@ -114,12 +116,12 @@ func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
 		return
 	case *tmSRQ:
 		in.RQ, in.RecvCQ = s.q, s.cq.CQ
-		q.sq.OwnSlots()
+		q.OwnSQ.OwnSlots()
 		return
 	}
 	c := &init.Cap
-	q.rq.Init(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, q.pd.num)
-	in.RQ = &q.rq
+	q.OwnRQ.Init(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, q.pd.num)
+	in.RQ = &q.OwnRQ
 	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
 }
 
