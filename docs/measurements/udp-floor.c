@@ -76,7 +76,7 @@ static void receive(int fd, enum mode mode) {
 		return;
 	}
 	for (;;) {
-		int n = recvmmsg(fd, headers, SLOTS, MSG_DONTWAIT, NULL);
+		int n = recvmmsg(fd, headers, 1, MSG_DONTWAIT, NULL); /* as Verbena, if it expects one */
 		for (int i = 0; i < n; i++) {
 			headers[i].msg_hdr.msg_namelen = sizeof names[i];
 			headers[i].msg_hdr.msg_controllen = sizeof controls[i];
