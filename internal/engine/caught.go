@@ -3,7 +3,7 @@ package engine
 import "github.com/verbena-rdma/verbena/internal/transport"
 
 // caught holds the completions that come into a CQ while one of its pollers runs a shard. The poller takes them before
-// it lets go of the shard, so they need no lock of the CQ and do not enter its ring. They belong to the shard's holder.
+// it releases the shard, so they need no lock of the CQ and do not enter its ring. They belong to the shard's holder.
 //
 // The order of a QP's completions stays. The completions of a QP come from one shard, and the ring was empty when the
 // poller took it. After the first completion that has no room here all enter the ring, which the poller reads next.
