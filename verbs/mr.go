@@ -198,13 +198,14 @@ func (mr *MR) Access() AccessFlags {
 }
 
 // SGE returns an SGE of n bytes at offset off of the region (struct ibv_sge). It checks nothing: a request with an
-// SGE outside of the region completes with WCLocProtErr.
+// SGE outside of the region completes with WCLocProtErr. A negative off stands for the unsigned number of the same
+// bits, such as an address in an implicit region of a 32-bit program.
 func (mr *MR) SGE(off, n int) SGE {
 	length := uint32(math.MaxUint32)
 	if n >= 0 && uint64(n) < math.MaxUint32 {
 		length = uint32(n)
 	}
-	return SGE{Addr: mr.addr.Load() + uint64(off), Length: length, LKey: mr.LKey()}
+	return SGE{Addr: mr.addr.Load() + uint64(uint(off)), Length: length, LKey: mr.LKey()}
 }
 
 func (mr *MR) obj() string { return fmt.Sprintf("MR lkey 0x%08x", mr.LKey()) }

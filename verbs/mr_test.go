@@ -32,6 +32,16 @@ func TestV_MR_01_D_43_Length(t *testing.T) { // D-43: max_mr_size itself is allo
 	ok(t, pd.Close())
 }
 
+// The offset of an SGE is an address if the region is the whole address space, in a 32-bit program above 2 GiB, too.
+func TestOffsetsOfSGEsAreUnsigned(t *testing.T) {
+	vctx, _ := openFake(t)
+	pd := newPD(t, vctx)
+	mr := must(pd.RegMR(make([]byte, 8), 0))(t)
+	if got, want := mr.SGE(math.MinInt, 1).Addr, mr.Addr()+1<<(strconv.IntSize-1); got != want {
+		t.Errorf("offset %#x: address %#x, want %#x", uint(1)<<(strconv.IntSize-1), got, want)
+	}
+}
+
 // Lengths that do not fit in an SGE become one that no region has.
 func TestLengthsOfSGEs(t *testing.T) {
 	vctx, _ := openFake(t)
