@@ -332,17 +332,19 @@ func TestEarliestDeadline(t *testing.T) {
 	for i := range ids {
 		ids[i] = &ID{}
 	}
+	deadlines := map[*ID]int64{}
 	for range 2000 {
 		id := ids[rng.IntN(len(ids))]
 		if rng.IntN(4) == 0 {
 			m.disarm(id)
 		} else {
-			m.arm(id, rng.Int64N(1000))
+			deadlines[id] = rng.Int64N(1000)
+			m.arm(id, deadlines[id])
 		}
 		want := int64(Never)
 		for _, id := range ids {
 			if id.slot != 0 {
-				want = min(want, id.deadline)
+				want = min(want, deadlines[id])
 			}
 		}
 		if got := m.NextDeadline(); got != want {

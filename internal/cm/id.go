@@ -41,7 +41,6 @@ type ID struct {
 	service             cmmsg.ServiceID
 
 	interval int64 // between repetitions
-	deadline int64
 	slot     int32 // in the heap of timers, plus one
 
 	listener *Listener // of a request for a connection

@@ -342,9 +342,9 @@ func BenchmarkRepeat(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		id := p.a.timers[0].id
-		id.pend.left = 255
-		p.a.expire(id.deadline, id, &p.toB)
+		first := p.a.timers[0]
+		first.id.pend.left = 255
+		p.a.expire(first.deadline, first.id, &p.toB)
 		p.toB.Reset()
 	}
 }

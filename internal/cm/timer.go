@@ -198,7 +198,6 @@ type timer struct {
 }
 
 func (m *Machine) arm(id *ID, deadline int64) {
-	id.deadline = deadline
 	if id.slot == 0 {
 		m.timers = append(m.timers, timer{})
 		id.slot = int32(len(m.timers))

@@ -24,6 +24,9 @@ var crowded, packed atomic.Int32
 // Crowded reports whether the memory of a QP should be asked for before it is used.
 func Crowded() bool { return crowded.Load() > 0 }
 
+// Packed reports whether more of it should be, and PrefetchFollowers be called.
+func Packed() bool { return packed.Load() > 0 }
+
 // prefetchBatch asks for what the first packets of the shard's batch will use, unless there are few QPs.
 func (s *shard) prefetchBatch() {
 	n := min(len(s.rx.Packets), prefetched)
@@ -50,7 +53,7 @@ func (s *shard) prefetchBatch() {
 			qp.PrefetchQueues() // reads the QP, which has arrived meanwhile
 		}
 	}
-	if packed.Load() == 0 {
+	if !Packed() {
 		return
 	}
 	for _, qp := range qps[:n] {
@@ -61,14 +64,10 @@ func (s *shard) prefetchBatch() {
 	}
 }
 
-// PrefetchFollowers asks for what the next posts will use, after a post to the QP, if there are very many QPs. Programs
-// with many peers post to them in the same order again and again, so each QP remembers which one was posted to after
-// it. What the third next post uses is asked for now, and the send queue's slot, which is found through the QP, for the
-// next one.
+// PrefetchFollowers asks for what the next posts will use, after a post to the QP. Programs with many peers post to
+// them in the same order again and again, so each QP remembers which one was posted to after it. What the third next
+// post uses is asked for now, and the send queue's slot, which is found through the QP, for the next one.
 func (qp *QP) PrefetchFollowers() {
-	if packed.Load() == 0 {
-		return
-	}
 	if before := qp.shard.posted.Swap(qp); before != nil && before != qp && before.follower.Load() != qp {
 		before.followerUser.Store(qp.user.First())
 		before.follower.Store(qp)

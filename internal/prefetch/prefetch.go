@@ -19,7 +19,9 @@ type Target struct {
 }
 
 // TargetOf returns the memory of *p.
-func TargetOf[T any](p *T) Target { return Target{(*byte)(unsafe.Pointer(p)), linesOf(p)} }
+func TargetOf[T any](p *T) Target {
+	return Target{(*byte)(unsafe.Pointer(p)), linesOf(unsafe.Pointer(p), unsafe.Sizeof(*p))}
+}
 
 // Fetch asks for the memory.
 func (t Target) Fetch() { t.FetchLike(t.p) }
@@ -37,16 +39,15 @@ func (t Target) FetchLike(p *byte) {
 // Part asks for the memory of a value from the byte at from to the one before to, without reading p's memory, as the
 // address of a field does. p may be nil.
 func Part[T any](p *T, from, to uintptr) {
-	first := (uintptr(unsafe.Pointer(p)) + from) & (line - 1)
-	lines(unsafe.Add(unsafe.Pointer(p), from), (first+to-from+line-1)/line)
+	begin := unsafe.Add(unsafe.Pointer(p), from)
+	lines(begin, linesOf(begin, to-from))
 }
 
 // Value asks for the memory of *p. It returns at once, and reads nothing itself: concurrent changes of *p are no data
 // race. p may be nil.
-func Value[T any](p *T) { lines(unsafe.Pointer(p), linesOf(p)) }
+func Value[T any](p *T) { Part(p, 0, unsafe.Sizeof(*p)) }
 
-// linesOf returns the number of lines of *p.
-func linesOf[T any](p *T) uintptr {
-	from := uintptr(unsafe.Pointer(p)) & (line - 1)
-	return (from + unsafe.Sizeof(*p) + line - 1) / line
+// linesOf returns the number of lines of n bytes at p.
+func linesOf(p unsafe.Pointer, n uintptr) uintptr {
+	return (uintptr(p)&(line-1) + n + line - 1) / line
 }

@@ -20,7 +20,7 @@ func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, t
 func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	q.prefetch()
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
-	if engine.Crowded() {
+	if engine.Packed() {
 		q.PrefetchFollowers()
 	}
 	return n, verbsError("", err)
