@@ -99,9 +99,7 @@ func (m *manager) answer(c *cm.ID, p *cm.AnswerParams) error {
 func (m *manager) reject(c *cm.ID, reason cmmsg.Reason, private []byte) error {
 	m.mu.Lock()
 	err := m.machine.Reject(m.now(), c, reason, nil, private, &m.batch)
-	m.finish()
-	m.mu.Unlock()
-	m.agent.Flush()
+	m.finishSent()
 	return err
 }
 
@@ -145,9 +143,7 @@ func (m *manager) disconnect(c *cm.ID) error {
 		return nil
 	}
 	err := m.machine.Disconnect(m.now(), c, nil, &m.batch)
-	m.finish()
-	m.mu.Unlock()
-	m.agent.Flush()
+	m.finishSent()
 	return err
 }
 
@@ -155,18 +151,14 @@ func (m *manager) disconnect(c *cm.ID) error {
 func (m *manager) giveUp(c *cm.ID) {
 	m.mu.Lock()
 	m.machine.GiveUp(m.now(), c, &m.batch)
-	m.finish()
-	m.mu.Unlock()
-	m.agent.Flush()
+	m.finishSent()
 }
 
 // destroy ends a connection, a request or a look-up, whatever its state.
 func (m *manager) destroy(c *cm.ID) {
 	m.mu.Lock()
 	m.machine.Destroy(m.now(), c, &m.batch)
-	m.finish()
-	m.mu.Unlock()
-	m.agent.Flush()
+	m.finishSent()
 }
 
 // state is the machine's state of a connection or look-up.

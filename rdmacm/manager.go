@@ -178,6 +178,19 @@ func (m *manager) finish() {
 	}
 }
 
+// finishSent is finish of a call after which the program may exit: the datagrams of the call, if any, have been handed
+// to the network when it returns. It unlocks the manager.
+//
+// +checklocksrelease:m.mu
+func (m *manager) finishSent() {
+	sends := len(m.batch.Mail) > 0
+	m.finish()
+	m.mu.Unlock()
+	if sends {
+		m.agent.Flush()
+	}
+}
+
 // flush sends the datagrams of the batch, queues its events and sets the alarm. Last wills are updated first: if
 // the process is killed in between, its last will has all that its peers were sent.
 //

@@ -57,6 +57,13 @@ func addressOf(pkt []byte) (Address, bool) {
 	return Address{Slot: int(mad[at] >> (8 - SlotBits))}, true
 }
 
+// Recipient returns the slot in the communication ID of the receiver that a packet for QP 1 has, BTH to pad. Packets
+// other than connection management, and requests, have none.
+func Recipient(pkt []byte) (slot int, ok bool) {
+	a, ok := addressOf(pkt)
+	return a.Slot, ok && a.Slot >= 0
+}
+
 // requested returns the service ID of a request, a datagram of at least madMinimum bytes.
 func requested(mad []byte) (id uint64, ok bool) {
 	if a := binary.BigEndian.Uint16(mad[MADAttr:]); mad[MADClass] != ClassCM || a != AttrREQ && a != AttrSIDRReq {

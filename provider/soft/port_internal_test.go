@@ -7,7 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/host"
 	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+	"github.com/verbena-rdma/verbena/internal/wire/cmmsg"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -169,5 +172,45 @@ func TestNoProcessOwnsQP1(t *testing.T) {
 	a := netip.MustParseAddr("10.0.0.1")
 	if one, first := d.Owner(a, 1), d.Owner(a, minQPN); one != "" || first == "" || d.Owner(a, minQPN-1) != "" {
 		t.Errorf("QP 1: %q, QP %d: %q", one, minQPN, first)
+	}
+}
+
+// TestRecipientOfManagement: a message about a connection names the process of the receiver's communication ID. A
+// request and the datagrams of other classes name none.
+func TestRecipientOfManagement(t *testing.T) {
+	d := &shmDirectory{}
+	a := netip.MustParseAddr("10.0.0.1")
+	const mads, slot = wire.BTHLen + wire.DETHLen, 0xC3
+	packet := func(k cmmsg.Kind, class uint8, at int) []byte {
+		pkt := make([]byte, mads+wire.MADLen)
+		wire.BTH(pkt).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 1, 0)
+		mad := pkt[mads:]
+		cmmsg.Make(mad, k, 1)
+		mad[host.MADClass], mad[at] = class, slot
+		return pkt
+	}
+	for _, x := range []struct {
+		kind  cmmsg.Kind
+		class uint8
+		at    int // of the communication ID
+		known bool
+	}{
+		{cmmsg.KindREP, host.ClassCM, host.MADPeerID, true},
+		{cmmsg.KindRTU, host.ClassCM, host.MADPeerID, true},
+		{cmmsg.KindDREQ, host.ClassCM, host.MADPeerID, true},
+		{cmmsg.KindDREP, host.ClassCM, host.MADPeerID, true},
+		{cmmsg.KindREJ, host.ClassCM, host.MADPeerID, true},
+		{cmmsg.KindSIDRREP, host.ClassCM, host.MADLocalID, true},
+		{cmmsg.KindREQ, host.ClassCM, host.MADPeerID, false},
+		{cmmsg.KindSIDRREQ, host.ClassCM, host.MADLocalID, false},
+		{cmmsg.KindREP, 3, host.MADPeerID, false},
+	} {
+		qpn, ok := d.Recipient(packet(x.kind, x.class, x.at))
+		if ok != x.known || ok && d.Owner(a, qpn) != shmName(a, slot) {
+			t.Errorf("%v of class %d: QP %#x, %v", x.kind, x.class, qpn, ok)
+		}
+	}
+	if qpn, ok := d.Recipient(packet(cmmsg.KindREP, host.ClassCM, host.MADPeerID)[:mads]); ok {
+		t.Errorf("a packet without a datagram: QP %#x", qpn)
 	}
 }

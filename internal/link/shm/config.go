@@ -23,5 +23,12 @@ type Follower interface {
 	Follow(addrs []netip.Addr, accept func(*net.UnixConn))
 }
 
+// A PostOffice is a Directory that knows which process a management datagram is for.
+type PostOffice interface {
+	// Recipient returns a QP number of the process that receives a packet for QP 1 at addr, BTH to pad, as Owner takes
+	// it. ok is false if that is not known from the packet.
+	Recipient(pkt []byte) (qpn uint32, ok bool)
+}
+
 // Enabled reports whether the environment allows shared memory: VERBENA_SHM=0 disables it.
 func Enabled() bool { return os.Getenv("VERBENA_SHM") != "0" }

@@ -18,6 +18,8 @@
 // sender's memory, and the kernel copies it if it permits the receiver to trace the sender. An invalid record ends
 // its ring set, and nothing else.
 //
+// Management datagrams about connections go through the rings too (mail_linux.go): the Directory finds their process.
+//
 // A Duplex (duplex_linux.go) is a stream of bytes between two processes, for iWARP. It has the same rules.
 //
 // The package imports internal/{fdset,link,mr,peeruser,ring,untrusted,wire} and golang.org/x/sys. It works

@@ -21,6 +21,7 @@ import (
 type Link struct {
 	link.Link // the other link
 	dir       Directory
+	mail      PostOffice // dir, if it is one; else nil
 	ports     []*port
 	status    *memory
 	file      *os.File // of status
@@ -30,6 +31,7 @@ type Link struct {
 	own      atomic.Pointer[[]netip.Addr] // the local addresses without zones; nil: not known, and all are admitted
 	ringSets int                          // limit of ring sets from other processes
 
+	screen atomic.Pointer[link.Screen] // see SetScreen
 	in     atomic.Pointer[[]*rxRings]
 	onLost atomic.Pointer[func()]
 
@@ -96,6 +98,7 @@ func Wrap(l link.Link, dir Directory) (link.Link, error) {
 	if v, ok := dir.(Surveyor); ok {
 		s.sources.local = v.Local
 	}
+	s.mail, _ = dir.(PostOffice)
 	inner := l.Ports()
 	if len(inner) > maxPorts {
 		return l, nil
@@ -123,6 +126,9 @@ func (l *Link) Ports() []link.Port {
 func (l *Link) Capabilities() link.Capabilities {
 	c := l.Link.Capabilities()
 	c.Neighbours = l
+	if c.Screener != nil {
+		c.Screener = l
+	}
 	return c
 }
 

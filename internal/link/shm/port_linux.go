@@ -79,14 +79,18 @@ func (p *port) routeOf(path *link.Path, qpn uint32) *route {
 	if r, ok := path.Route.(*route); ok {
 		return r
 	}
-	k := routeKey{path.Dst, qpn}
+	return p.routeTo(routeKey{path.Dst, qpn})
+}
+
+// routeTo is routeOf for paths without a prepared route.
+func (p *port) routeTo(k routeKey) *route {
 	if k == p.last && p.lastTo.fresh() {
 		return p.lastTo
 	}
 	r := p.routes[k]
 	if r == nil || !r.fresh() {
 		p.dropRoutes()
-		r = p.link.route(path.Dst, qpn)
+		r = p.link.route(k.dst, k.qpn)
 		p.routes[k] = r
 	}
 	p.last, p.lastTo = k, r
@@ -160,19 +164,10 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind, refers 
 	case b == nil:
 		return nil, true
 	}
-	p.counters.TxPackets++
-	p.counters.TxBytes += uint64(n + refers)
-	p.counters.ShmTxPackets++
 	if refers > 0 {
 		p.counters.ShmRefs++
 	}
-	if !to.dirty {
-		to.dirty = true
-		if to.bit.Load()&to.from == 0 {
-			to.bit.Or(to.from)
-		}
-		p.dirty = append(p.dirty, to)
-	}
+	p.placed(to, n+refers)
 	return b, true
 }
 
@@ -193,8 +188,12 @@ func (p *port) Capabilities() link.PortCapabilities {
 
 // Send publishes the packets that were placed, and sends the others over the other link; see link.Port.
 func (p *port) Send(b *link.TxBatch) {
-	if b.Direct != link.Direct(p) && len(b.Packets) > 0 {
+	switch {
+	case len(b.Packets) == 0:
+	case b.Direct != link.Direct(p):
 		p.divert(b)
+	case p.link.mail != nil:
+		p.sendMail(b)
 	}
 	for i, r := range p.dirty {
 		r.publish()
@@ -272,7 +271,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	m.inner.Now, m.inner.All = b.Now, b.All
 	p.pause = min(2*p.pause, innerLate)
 	n := p.inner.Recv(&m.inner)
-	b.Screened = m.inner.Screened
+	b.Screened = b.Screened || m.inner.Screened
 	if n > 0 {
 		p.pause = innerSoon
 		if len(b.Packets) == 0 {
@@ -429,6 +428,10 @@ func (p *port) take(b *link.RxBatch, m *buffers, f *flow, shared []byte, most in
 	} else if _, err := wire.Parse(data); err != nil {
 		p.counters.RxMalformed++
 		return
+	} else if wire.BTH(data).DestQPN() == wire.GSIQPN && p.link.screened(data) {
+		p.counters.RxScreened++
+		b.Screened = true
+		return
 	}
 	m.used += len(data)
 	p.counters.RxPackets++
@@ -485,6 +488,7 @@ func (p *port) Counters() link.Counters {
 	c.RxPackets += own.RxPackets
 	c.RxBytes += own.RxBytes
 	c.RxMalformed += own.RxMalformed
+	c.RxScreened += own.RxScreened
 	c.ShmTxPackets, c.ShmRxPackets, c.ShmBroken = own.ShmTxPackets, own.ShmRxPackets, own.ShmBroken
 	c.ShmForeign = own.ShmForeign
 	c.ShmRefs, c.ShmRevoked = own.ShmRefs, own.ShmRevoked

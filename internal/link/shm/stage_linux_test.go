@@ -195,7 +195,13 @@ type side struct {
 // open opens a link in a directory.
 func (d *testDirectory) open(tb testing.TB, addr netip.Addr, ports int) *side {
 	tb.Helper()
-	l, err := Wrap(newFakeLink(ports), d)
+	return d.openAs(tb, addr, ports, d)
+}
+
+// openAs is open with a directory that has more methods.
+func (d *testDirectory) openAs(tb testing.TB, addr netip.Addr, ports int, as Directory) *side {
+	tb.Helper()
+	l, err := Wrap(newFakeLink(ports), as)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,0 +1,77 @@
+package shm
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// A message about a connection names the process that it is for, so it can go through the ring to that process
+// (decision 52). It does so while the port that reads the ring is awake: a ring wakes a sleeping port more slowly than
+// a packet over the other link does.
+
+// sendMail moves the datagrams of a batch for QP 1 of processes of this host into rings, where that is possible.
+func (p *port) sendMail(b *link.TxBatch) {
+	left := b.Packets[:0]
+	for i := range b.Packets {
+		t := b.Packets[i]
+		data := b.Buf[t.Off : t.Off+t.Len-wire.ICRCLen]
+		if wire.BTH(data).DestQPN() != wire.GSIQPN || !p.post(t.Path, data) {
+			left = append(left, t)
+		}
+	}
+	b.Packets = left
+}
+
+// post writes a packet for QP 1 into a ring. It reports false if the packet must go over the other link.
+func (p *port) post(path *link.Path, pkt []byte) bool {
+	qpn, ok := p.link.mail.Recipient(pkt)
+	if !ok || path.Dst.IsMulticast() {
+		return false
+	}
+	rings := p.routeTo(routeKey{path.Dst, qpn}).rings.Load()
+	if rings == nil || rings.end.Load() != ringsOpen {
+		return false
+	}
+	to := rings.tx[p.index][rings.table.find(qpn)]
+	if to.sleep.Load()&1 != 0 {
+		return false
+	}
+	b, lost := to.place(path, len(pkt), kindPacket)
+	if b == nil || lost {
+		return false
+	}
+	copy(b, pkt)
+	p.placed(to, len(pkt))
+	return true
+}
+
+// placed counts a packet of n bytes, and notes that its ring is to be published.
+func (p *port) placed(to *txRing, n int) {
+	p.counters.TxPackets++
+	p.counters.TxBytes += uint64(n)
+	p.counters.ShmTxPackets++
+	if !to.dirty {
+		to.dirty = true
+		if to.bit.Load()&to.from == 0 {
+			to.bit.Or(to.from)
+		}
+		p.dirty = append(p.dirty, to)
+	}
+}
+
+// SetScreen sets what drops management packets early; see link.Screener.
+func (l *Link) SetScreen(s link.Screen) {
+	if s == nil {
+		l.screen.Store(nil)
+	} else {
+		l.screen.Store(&s)
+	}
+	l.Link.Capabilities().Screener.SetScreen(s)
+}
+
+// screened reports whether the screen drops a packet for QP 1, BTH to pad.
+func (l *Link) screened(pkt []byte) bool {
+	const mads = wire.BTHLen + wire.DETHLen
+	s := l.screen.Load()
+	return s != nil && len(pkt) == mads+wire.MADLen && (*s).Drop(pkt[mads:])
+}

@@ -1,0 +1,168 @@
+package shm
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/board"
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// A postOffice is a directory whose management datagrams name a QP of their recipient in their first byte; 0: none.
+type postOffice struct{ testDirectory }
+
+func (d *postOffice) Owner(a netip.Addr, qpn uint32) string {
+	if qpn == wire.GSIQPN {
+		return ""
+	}
+	return d.testDirectory.Owner(a, qpn)
+}
+
+func (*postOffice) Recipient(pkt []byte) (qpn uint32, ok bool) {
+	qpn = uint32(pkt[wire.BTHLen+wire.DETHLen])
+	return qpn, qpn != 0
+}
+
+// mail places a management datagram whose directory entry is qpn.
+func (s *side) mail(path *link.Path, qpn uint8) {
+	s.tb.Helper()
+	b := s.tx.Alloc(path, wire.GSIQPN, wire.BTHLen+wire.DETHLen+wire.MADLen)
+	if b == nil {
+		s.tb.Fatal("no place")
+	}
+	clear(b)
+	wire.BTH(b).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 1, 0)
+	b[wire.BTHLen+wire.DETHLen] = qpn
+}
+
+// TestMail checks which management datagrams go through rings: those for a process that is known, that has rings, and
+// whose port is awake.
+func TestMail(t *testing.T) {
+	var d postOffice
+	a, b := d.openAs(t, addrA, 1, &d), d.openAs(t, addrB, 1, &d)
+	a.ready(addrB, 7)
+	path := &link.Path{Src: addrA, Dst: addrB, AnyOrder: true}
+	for _, x := range []struct {
+		what   string
+		qpn    uint8
+		asleep bool
+		rings  int
+	}{
+		{"known", 7, false, 1},
+		{"unknown", 0, false, 0},
+		{"asleep", 7, true, 0},
+		{"awake again", 7, false, 1},
+	} {
+		sleep := func() {
+			if x.asleep {
+				b.p.sleep.Add(1)
+			}
+		}
+		sleep()
+		a.inner(0).sent = nil
+		a.mail(path, x.qpn)
+		a.put(path, 7, 8, 3) // for another QP of the batch
+		a.p.Send(a.tx)
+		sleep()
+		mails := 0
+		for _, p := range b.next() {
+			if wire.BTH(p.Data).DestQPN() == wire.GSIQPN {
+				mails++
+			}
+		}
+		if mails != x.rings || len(a.inner(0).sent) != 1-x.rings {
+			t.Errorf("%s: %d through rings, %d over the other link", x.what, mails, len(a.inner(0).sent))
+		}
+	}
+	if c := a.p.Counters(); c.ShmTxPackets != 2+4 {
+		t.Errorf("counters %+v", c)
+	}
+}
+
+// TestMailOfAFullRing checks that a datagram goes over the other link if the ring has no room.
+func TestMailOfAFullRing(t *testing.T) {
+	var d postOffice
+	a, b := d.openAs(t, addrA, 1, &d), d.openAs(t, addrB, 1, &d)
+	path := a.ready(addrB, 7)
+	for a.put(path, 7, 4000, 1) {
+		a.p.Send(a.tx)
+	}
+	a.p.Send(a.tx)
+	for i := range 64 { // the last one finds no room, however small
+		a.mail(&link.Path{Src: addrA, Dst: addrB}, 7)
+		if a.p.Send(a.tx); len(a.inner(0).sent) > 0 {
+			t.Logf("%d datagrams after the last packet", i)
+			break
+		}
+	}
+	if len(a.inner(0).sent) != 1 {
+		t.Error("no datagram went over the other link")
+	}
+	b.next()
+}
+
+// TestMailToAnEndedProcess checks that a datagram goes over the other link when the process with the rings has ended.
+func TestMailToAnEndedProcess(t *testing.T) {
+	var d postOffice
+	a, b := d.openAs(t, addrA, 1, &d), d.openAs(t, addrB, 1, &d)
+	a.ready(addrB, 7)
+	b.Close()
+	<-a.lost
+	a.mail(&link.Path{Src: addrA, Dst: addrB}, 7)
+	if a.p.Send(a.tx); len(a.inner(0).sent) != 1 {
+		t.Error("the datagram is lost")
+	}
+}
+
+// A testScreen drops datagrams with a byte.
+type testScreen byte
+
+func (s testScreen) Drop(mad []byte) bool { return mad[0] == byte(s) }
+func (testScreen) Show([]*board.Board)    {}
+
+// A screened link takes a screen.
+type screenedLink struct {
+	*fakeLink
+	screen link.Screen
+}
+
+func (l *screenedLink) Capabilities() link.Capabilities {
+	c := l.fakeLink.Capabilities()
+	c.Screener = l
+	return c
+}
+
+func (l *screenedLink) SetScreen(s link.Screen) { l.screen = s }
+
+// TestMailIsScreened checks that the screen drops datagrams of rings too, and that the other link has it.
+func TestMailIsScreened(t *testing.T) {
+	var d postOffice
+	a, b := d.openAs(t, addrA, 1, &d), d.openAs(t, addrB, 1, &d)
+	if b.Link.Capabilities().Screener != nil {
+		t.Error("the link has a screener, unlike the other link")
+	}
+	other := &screenedLink{fakeLink: newFakeLink(1)}
+	b.Link.Link = other
+	screener := b.Link.Capabilities().Screener
+	screener.SetScreen(testScreen(7))
+	a.ready(addrB, 7)
+	path := &link.Path{Src: addrA, Dst: addrB}
+	receive := func() (n int, screened bool) {
+		a.mail(path, 7)
+		a.mail(path, 8)
+		a.p.Send(a.tx)
+		b.await("datagram", func() bool { n += len(b.take()); screened = screened || b.rx.Screened; return n > 0 })
+		return n, screened
+	}
+	if n, screened := receive(); n != 1 || !screened || other.screen == nil {
+		t.Errorf("%d datagrams passed, screened %v, other link %v", n, screened, other.screen)
+	}
+	if c := b.p.Counters(); c.RxScreened != 1 || c.RxPackets != 1 {
+		t.Errorf("counters %+v", c)
+	}
+	screener.SetScreen(nil)
+	if n, screened := receive(); n != 2 || screened || other.screen != nil {
+		t.Errorf("without a screen: %d datagrams passed, screened %v, other link %v", n, screened, other.screen)
+	}
+}
