@@ -25,7 +25,8 @@ type background struct {
 	until  atomic.Int64 // while waiting: when Wait returns by itself
 	kicked atomic.Bool
 	closed atomic.Bool
-	watch  atomic.Bool   // pollers hold acknowledgements: the next doze is short
+	watch  atomic.Bool   // pollers hold acknowledgements
+	alert  int64         // until then dozes are short while they do: the goroutine has found some that were due
 	undoze chan struct{} // ends a doze
 	clock  *time.Timer   // ends a doze
 	done   sync.WaitGroup
@@ -48,6 +49,9 @@ const maxIdle = time.Hour
 
 // timerLate is the delay from which the background goroutine handles a timer although a program polls, ns.
 const timerLate = int64(100e3)
+
+// alertTime is how long dozes are short after the goroutine has sent acknowledgements that were held too long, ns.
+const alertTime = int64(1e9)
 
 // Interval between two calls of Gosched.
 const (
@@ -100,7 +104,7 @@ func (b *background) loop() {
 		now := s.eng.now()
 		if s.polled(now) && !s.published() && !s.overdue(now) && !b.mem.on(now) && !b.pace.rare(now) {
 			b.mem.begin(now)
-			if b.watch.Load() && b.watch.Swap(false) {
+			if b.watch.Load() && b.watch.Swap(false) && now < b.alert {
 				doze = time.Duration(pollerGone)
 			}
 			b.doze(doze)
@@ -109,6 +113,9 @@ func (b *background) loop() {
 		}
 		doze = time.Duration(pollerGone)
 		s.hold()
+		if s.acks.n > 0 {
+			b.alert = now + alertTime
+		}
 		busy := s.step(now)
 		next, stalled := s.nextTimer(), s.stalled
 		s.release()

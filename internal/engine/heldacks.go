@@ -14,12 +14,16 @@ import (
 // processes it while the program prepares the answer.
 //
 // Acknowledgements are held only in the step of a poller, only for QPs whose last messages were answered, and only
-// until the next step of the shard. holdTime is a deadline of the shard like those of its QPs: if the program neither
-// posts nor polls, the background goroutine sends the acknowledgements.
+// until the first step of the shard after graceTime: a program may poll another CQ before it answers. holdTime is a
+// deadline of the shard like those of its QPs: if the program neither posts nor polls, the background goroutine sends
+// the acknowledgements.
 
 const (
 	// maxHeld is the maximum number of acknowledgements that a shard holds.
 	maxHeld = 16
+	// graceTime is how long an acknowledgement is held although the program polls again, ns: a poll of sockets that finds
+	// nothing takes less than half of it.
+	graceTime = int64(3e3)
 	// holdTime is how long an acknowledgement is held if the program does not poll, ns. A later answer does not count
 	// as one.
 	holdTime = int64(20e3)
@@ -34,6 +38,7 @@ const (
 type heldAcks struct {
 	qps   [maxHeld]*transport.QP
 	n     int
+	grace int64 // until then a step of the shard sends none of them
 	until int64 // transport.Never if n is 0
 	gone  int   // no longer held, and not sent yet: counted in owed
 }
@@ -78,7 +83,7 @@ func (s *shard) holds(qp *transport.QP) bool {
 		return false
 	}
 	if h.n == 0 {
-		h.until = s.now + holdTime
+		h.grace, h.until = s.now+graceTime, s.now+holdTime
 		if !s.bg.watch.Load() {
 			s.bg.watch.Store(true)
 		}

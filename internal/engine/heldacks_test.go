@@ -88,33 +88,51 @@ func TestAcknowledgementLeavesWithTheAnswer(t *testing.T) {
 
 // A program that is about to exit sees that an acknowledgement is held until it has been sent.
 func TestHeldAcknowledgementsAreCounted(t *testing.T) {
-	for name, end := range map[string]func(*rally){
-		"the answer":    func(r *rally) { r.post(r.qb) },
-		"the next poll": func(r *rally) { poll(t, r.b) },
-		"the end":       func(r *rally) { r.qb.shard.acks.forget() },
+	for name, end := range map[string]func(*rally, *manual){
+		"the answer":    func(r *rally, _ *manual) { r.post(r.qb) },
+		"the next poll": func(r *rally, m *manual) { m.now += graceTime; poll(t, r.b) },
+		"the end":       func(r *rally, _ *manual) { r.qb.shard.acks.forget() },
 	} {
-		r, _ := manualRally(t)
+		r, m := manualRally(t)
 		before := Owed().Load()
 		r.holding()
 		if n := Owed().Load() - before; n != 1 {
 			t.Errorf("%s: %d are held, want 1", name, n)
 		}
-		if end(r); Owed().Load() != before {
+		if end(r, m); Owed().Load() != before {
 			t.Errorf("%d are held after %s, want 0", Owed().Load()-before, name)
 		}
 	}
 }
 
-// Without an answer the acknowledgement leaves at the next poll, even if that finds another packet.
+// A program that polls another CQ before it answers, or the same one again, still sends the acknowledgement with the
+// answer.
+func TestHeldAcknowledgementOutlastsAPoll(t *testing.T) {
+	r, m := manualRally(t)
+	r.holding()
+	before := r.sent(r.qb)
+	m.now += graceTime - 1
+	poll(t, r.b)
+	if n := r.sent(r.qb) - before; n != 0 {
+		t.Errorf("%d packets at the next poll, want none", n)
+	}
+	r.post(r.qb)
+	if n := r.sent(r.qb) - before; n != 2 {
+		t.Errorf("%d packets with the answer, want answer and acknowledgement", n)
+	}
+}
+
+// Without an answer the acknowledgement leaves at the first poll after graceTime, even if that finds another packet.
 func TestHeldAcknowledgementLeavesAtTheNextPoll(t *testing.T) {
 	for name, more := range map[string]bool{"nothing": false, "a packet": true} {
 		t.Run(name, func(t *testing.T) {
-			r, _ := manualRally(t)
+			r, m := manualRally(t)
 			r.holding()
 			if more {
 				r.post(r.qa)
 			}
 			before := r.sent(r.qb)
+			m.now += graceTime
 			poll(t, r.b)
 			if n := r.sent(r.qb) - before; n != 1 {
 				t.Errorf("%d packets at the next poll, want the acknowledgement", n)
@@ -228,6 +246,7 @@ func TestManyHeldAcknowledgements(t *testing.T) {
 		t.Errorf("%d acknowledgements are held, want %d", n, maxHeld)
 	}
 	for range 4 {
+		m.now += graceTime
 		poll(t, b)
 		done += poll(t, a)
 	}

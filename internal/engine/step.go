@@ -46,7 +46,7 @@ func (s *shard) step(now int64) (busy bool) {
 	default:
 		s.failLost()
 	}
-	if s.acks.n > 0 {
+	if s.acks.n > 0 && now >= s.acks.grace {
 		s.sendHeld()
 		s.polling = false
 	}
