@@ -211,7 +211,8 @@ func unreachable(env *caseEnv, active, passive *place) error {
 			"tc qdisc add dev ifb0 root netem loss 100% && " +
 			"tc filter add dev eth0 ingress matchall action mirred egress redirect dev ifb0"
 		defer passive.lab.guest(passive.id, hears)
-		if _, err := passive.lab.guest(passive.id, deaf); err != nil {
+		// The guest's ping tells our kernel its link address; without it the route would fail, not the connection.
+		if _, err := passive.lab.guest(passive.id, "ping -c 1 -W 5 "+active.addr(4)+" && "+deaf); err != nil {
 			return err
 		}
 	}
