@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"sync"
 	"syscall"
@@ -28,7 +29,7 @@ type EventChannel struct {
 	// +checklocks:mu
 	nonblock bool
 	// +checklocks:mu
-	ids map[*ID]struct{}
+	ids idSet
 	// Readable while there are events; made by the first FD.
 	// +checklocks:mu
 	fd *notify.FD
@@ -50,7 +51,7 @@ func CreateEventChannel() (*EventChannel, error) { return defaultHost.CreateEven
 func (h *Host) CreateEventChannel() (*EventChannel, error) { return newChannel(h), nil }
 
 func newChannel(h *Host) *EventChannel {
-	return &EventChannel{host: h, ids: map[*ID]struct{}{}, ready: make(chan struct{}, 1), done: make(chan struct{})}
+	return &EventChannel{host: h, ready: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
 // Close destroys the channel (rdma_destroy_event_channel). It closes the IDs that are on it, without waiting for
@@ -62,10 +63,7 @@ func (ch *EventChannel) Close() error {
 		return ch.errClosed("destroy_event_channel")
 	}
 	ch.closed = true
-	ids := make([]*ID, 0, len(ch.ids))
-	for id := range ch.ids {
-		ids = append(ids, id)
-	}
+	ids := ch.ids.all()
 	close(ch.done)
 	if ch.fd != nil {
 		ch.fd.Close()
@@ -309,7 +307,7 @@ func (ch *EventChannel) release(id *ID, to *EventChannel) (events []*Event, ok b
 		return nil, false
 	}
 	if to != ch {
-		delete(ch.ids, id)
+		ch.ids.remove(id)
 	}
 	return ch.purgeLocked(func(ev *Event) bool { return ev.owner == id }), true
 }
@@ -319,7 +317,7 @@ func (ch *EventChannel) join(id *ID) bool {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if !ch.closed {
-		ch.ids[id] = struct{}{}
+		ch.ids.add(id)
 	}
 	return !ch.closed
 }
@@ -328,5 +326,39 @@ func (ch *EventChannel) join(id *ID) bool {
 func (ch *EventChannel) leave(id *ID) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	delete(ch.ids, id)
+	ch.ids.remove(id)
+}
+
+// An idSet is a set of IDs. Most have one, that of a synchronous ID's own channel.
+type idSet struct {
+	one  *ID              // nil: none, or all are in more
+	more map[*ID]struct{} // nil until there is a second one
+}
+
+func (s *idSet) add(id *ID) {
+	switch {
+	case s.one == nil && s.more == nil:
+		s.one = id
+	case s.one != id:
+		if s.more == nil {
+			s.more = map[*ID]struct{}{}
+		}
+		s.more[id] = struct{}{}
+	}
+}
+
+func (s *idSet) remove(id *ID) {
+	if s.one == id {
+		s.one = nil
+	} else {
+		delete(s.more, id)
+	}
+}
+
+func (s *idSet) all() []*ID {
+	ids := slices.Collect(maps.Keys(s.more))
+	if s.one != nil {
+		ids = append(ids, s.one)
+	}
+	return ids
 }

@@ -153,6 +153,9 @@ func (c *connection) step(in connInput) bool {
 	next, ok := connTable[c.conn][in]
 	if ok {
 		c.conn = next
+		if next != connRequesting {
+			c.asked = nil
+		}
 		if next.over() {
 			c.endWaits()
 		}

@@ -202,3 +202,16 @@ func TestReportOfAListener(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRequestIsKeptForItsAnswer: the request of a connection is kept while another one may follow it, and no longer.
+func TestRequestIsKeptForItsAnswer(t *testing.T) {
+	for in, kept := range map[connInput]bool{inConnect: true, inReply: false, inResponse: false, inRejected: false} {
+		c := connection{conn: connRequesting, asked: &cm.ConnectParams{}}
+		if in == inConnect {
+			c.conn = connNone
+		}
+		if !c.step(in) || (c.asked != nil) != kept {
+			t.Errorf("input %d: state %v, the request is kept: %v", in, c.conn, c.asked != nil)
+		}
+	}
+}

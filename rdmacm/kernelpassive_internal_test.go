@@ -225,8 +225,8 @@ func TestKernelRequestDropped(t *testing.T) {
 		if len(w.ids) != 1 || l.kernelHeld.Load() != 0 {
 			t.Errorf("the kernel has %v; %d places are taken", w.ids, l.kernelHeld.Load())
 		}
-		if len(w.ch.ids) != 1 {
-			t.Errorf("%d IDs are on the channel", len(w.ch.ids))
+		if len(w.ch.ids.all()) != 1 {
+			t.Errorf("%d IDs are on the channel", len(w.ch.ids.all()))
 		}
 		if last := w.calls[len(w.calls)-1]; last != "destroy 999" {
 			t.Errorf("%s came last", last)

@@ -269,8 +269,8 @@ func TestRequestToAnAddressThatHasGone(t *testing.T) {
 	})
 	m.deliver()
 	l.mu.Lock() // it does not become an ID just now
-	if len(ch.ids) != 1 || len(ch.queue) != 0 {
-		t.Errorf("%d IDs and %d events on the channel of the listener", len(ch.ids), len(ch.queue))
+	if len(ch.ids.all()) != 1 || len(ch.queue) != 0 {
+		t.Errorf("%d IDs and %d events on the channel of the listener", len(ch.ids.all()), len(ch.queue))
 	}
 	l.mu.Unlock()
 	gone.Store(false)

@@ -215,8 +215,8 @@ func TestC_ID_15_OneChannelWhileMigrateWaits(t *testing.T) {
 	done := begin(func() error { return id.Migrate(to) })
 	id.destroyAll()
 	_ = open.Ack()
-	if err := <-done; !errors.Is(err, ErrClosed) || len(to.ids) != 0 {
-		t.Errorf("Migrate to another channel: %v, want ErrClosed; %d IDs are on that channel", err, len(to.ids))
+	if err := <-done; !errors.Is(err, ErrClosed) || len(to.ids.all()) != 0 {
+		t.Errorf("Migrate to another channel: %v, want ErrClosed; %d IDs are on that channel", err, len(to.ids.all()))
 	}
 	if err := errors.Join(ch.Close(), to.Close()); err != nil {
 		t.Error(err)

@@ -665,7 +665,7 @@ func TestStreamRequestToAForeignAddress(t *testing.T) {
 		}
 		l.mu.Lock() // onStreamRequest has returned
 		w.ch.mu.Lock()
-		if n := len(w.ch.ids); n != 1 {
+		if n := len(w.ch.ids.all()); n != 1 {
 			t.Errorf("%d IDs on the channel, want 1", n)
 		}
 		w.ch.mu.Unlock()

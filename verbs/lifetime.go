@@ -8,10 +8,11 @@ import (
 )
 
 // kind is a kind of object, for the counts of users.
-type kind int
+type kind uint8
 
 const (
-	kindPD kind = iota
+	noKind kind = iota
+	kindPD
 	kindCQ
 	kindChannel
 	kindMR
@@ -34,18 +35,38 @@ const (
 )
 
 var kindNames = [numKinds]string{
-	"PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group", "TD",
+	"", "PD", "CQ", "completion channel", "MR", "MW", "DM", "QP", "SRQ", "XRC domain", "AH", "multicast group", "TD",
 	"parent domain", "import",
 	"flow", "counters handle", "flow action", "WQ", "indirection table",
 }
 
 // lifetime is the state of an object: open, with the number of users of each kind, or closed. An object with users
-// cannot be closed.
+// cannot be closed. Most objects have users of one kind only.
 type lifetime struct {
-	closed atomic.Bool
 	mu     sync.Mutex
+	closed atomic.Bool
 	// +checklocks:mu
-	users [numKinds]int32
+	n int32 // users of kind first
+	// +checklocks:mu
+	others *[numKinds]int32 // users of other kinds; nil: there were none
+	// +checklocks:mu
+	first kind // the kind of the first user; noKind: there was none
+}
+
+// users returns the number of users of a kind.
+//
+// +checklocks:l.mu
+func (l *lifetime) users(k kind) *int32 {
+	switch {
+	case l.first == noKind:
+		l.first = k
+	case l.first != k && l.others == nil:
+		l.others = new([numKinds]int32)
+	}
+	if l.first == k {
+		return &l.n
+	}
+	return &l.others[k]
 }
 
 // use adds a user. It returns false if the object is closed.
@@ -55,7 +76,7 @@ func (l *lifetime) use(k kind) bool {
 	if l.closed.Load() {
 		return false
 	}
-	l.users[k]++
+	*l.users(k)++
 	return true
 }
 
@@ -63,14 +84,27 @@ func (l *lifetime) use(k kind) bool {
 func (l *lifetime) drop(k kind) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.users[k]--
+	*l.users(k)--
 }
 
 // has reports whether there are users of a kind.
 func (l *lifetime) has(k kind) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.users[k] > 0
+	return l.count(k) > 0
+}
+
+// count is users for a reader.
+//
+// +checklocks:l.mu
+func (l *lifetime) count(k kind) int32 {
+	switch {
+	case k == l.first:
+		return l.n
+	case l.others == nil:
+		return 0
+	}
+	return l.others[k]
 }
 
 // close closes the object: EBUSY if it has users, EINVAL if it is closed already.
@@ -81,8 +115,8 @@ func (l *lifetime) close(op string, of named) error {
 		return errClosed(op, of.obj())
 	}
 	var busy []string
-	for k, n := range l.users {
-		if n == 1 {
+	for k := noKind + 1; k < numKinds; k++ {
+		if n := l.count(k); n == 1 {
 			busy = append(busy, "1 "+kindNames[k])
 		} else if n > 1 {
 			busy = append(busy, fmt.Sprintf("%d %ss", n, kindNames[k]))

@@ -50,7 +50,10 @@ type CQ struct {
 	ring []transport.CQE // its length is a power of two, or 0, and grows up to cap
 	// +checklocks:mu
 	stamps []Stamp // of the entries; nil unless times are kept
-	times  bool    // times are kept; set before the CQ is used
+	// Set before the CQ is used.
+	times     bool // times are kept
+	overwrite bool // on overflow drop the oldest completion
+	lateArm   bool // as CountMissed says
 	// +checklocks:mu
 	cap uint32
 	// +checklocks:mu
@@ -68,9 +71,7 @@ type CQ struct {
 	// +checklocks:mu
 	mod moderation
 
-	overwrite bool                  // on overflow drop the oldest completion
-	lateArm   bool                  // as CountMissed says
-	batch     atomic.Pointer[batch] // nil until the first Next
+	batch atomic.Pointer[batch] // nil until the first Next
 }
 
 // NewCQ returns a CQ for at least cqe completions. A vector other than 0 selects the shard of the QPs that complete
