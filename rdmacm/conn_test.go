@@ -171,6 +171,71 @@ func TestC_NTF_03_Notify(t *testing.T) {
 	}
 }
 
+// The peer's DREQ comes without its RTU, which is lost or late. Only a peer with the reply sends one, so the program
+// gets ESTABLISHED first, which Accept of a synchronous ID waits for.
+func TestDisconnectWithoutRTU(t *testing.T) {
+	for _, sync := range []bool{false, true} {
+		lost := 0
+		drop := func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
+			if len(p.Data) != 12+8+256 || p.Data[20+17] != 0x14 {
+				return rdmatest.Verdict{}, false
+			}
+			lost++
+			return rdmatest.Verdict{Drop: true}, true
+		}
+		inFaulty(t, rdmatest.Faults{Script: drop}, func(w *world) {
+			c := w.resolved(rdmacm.PSTCP, at(addrB, port))
+			w.ok(c.CreateQP(nil, qpInit()))
+			if !sync {
+				l := w.listen(at(addrB, port), 0)
+				w.ok(c.Connect(bg, nil))
+				ev := w.next(l.ch, rdmacm.EventConnectRequest)
+				w.ok(ev.Ack())
+				s := &end{ev.ID, w, l.ch}
+				w.ok(s.CreateQP(nil, qpInit()))
+				w.ok(s.Accept(bg, nil))
+				c.expect(rdmacm.EventEstablished)
+				w.ok(c.Disconnect(bg))
+				s.expect(rdmacm.EventEstablished)
+				s.expect(rdmacm.EventDisconnected)
+				w.ok(s.Disconnect(bg))
+				c.expect(rdmacm.EventDisconnected)
+				s.none()
+				s.closeID()
+				c.close()
+				l.close()
+				return
+			}
+			lid := must(w.b.CreateID(nil, rdmacm.PSTCP, nil))(w)
+			w.ok(lid.BindAddr(at(addrB, port)))
+			w.ok(lid.Listen(1))
+			w.ok(c.Connect(bg, nil))
+			s := must(lid.GetRequest(bg))(w)
+			w.ok(s.CreateQP(nil, qpInit()))
+			left := make(chan error, 1)
+			go func() {
+				ev, err := c.ch.GetEvent(bg)
+				if err == nil && ev.Type == rdmacm.EventEstablished {
+					err = errors.Join(ev.Ack(), c.Disconnect(bg))
+				}
+				left <- err
+			}()
+			w.ok(s.Accept(bg, nil))
+			w.ok(<-left)
+			w.ok(w.next(s.Channel(), rdmacm.EventDisconnected).Ack())
+			w.ok(s.Disconnect(bg))
+			c.expect(rdmacm.EventDisconnected)
+			w.ok(s.DestroyQP())
+			w.ok(s.Close())
+			w.ok(lid.Close())
+			c.close()
+		})
+		if lost == 0 {
+			t.Error("no RTU was lost")
+		}
+	}
+}
+
 // The network loses one packet of a handshake: the connection begins, and ends, within a second all the same.
 func TestOneLostMessage(t *testing.T) {
 	for name, attr := range map[string]byte{"REQ": 0x10, "REP": 0x13, "RTU": 0x14, "DREQ": 0x15, "DREP": 0x16} {

@@ -130,7 +130,7 @@ var connTable = [...]map[connInput]connState{
 		inEstablished: connEstablished,
 		inRejected:    connFailed,
 		inTimeout:     connFailed,
-		inDREQ:        connPeerLeft, // the RTU was lost
+		inDREQ:        connPeerLeft, // of a kernel, which reports no ESTABLISHED then
 	},
 	connEstablished: {
 		inDREQ:     connPeerLeft,

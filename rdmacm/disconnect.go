@@ -94,7 +94,18 @@ func (id *ID) unread(t EventType) bool {
 	return false
 }
 
-// onPeerLeft takes the peer's DREQ.
+// onDREQ takes the peer's DREQ. If that comes before the RTU, which is lost or late, it says what the RTU would: only a
+// peer with the reply sends it. Accept of a synchronous ID waits for that, and would take the DREQ for its result.
+//
+// +checklocks:id.mu
+func (id *ID) onDREQ() {
+	if id.conn == connAccepted {
+		id.onEstablished()
+	}
+	id.onPeerLeft()
+}
+
+// onPeerLeft takes the end of the connection by the peer.
 //
 // +checklocks:id.mu
 func (id *ID) onPeerLeft() {

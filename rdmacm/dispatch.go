@@ -59,7 +59,7 @@ func (m *manager) dispatch(ev *cm.Event) {
 	case cm.EventREQTimeout, cm.EventREPTimeout, cm.EventSIDRTimeout:
 		id.onSilence(ev.Type == cm.EventREPTimeout)
 	case cm.EventDREQ:
-		id.onPeerLeft()
+		id.onDREQ()
 	case cm.EventDREP:
 		id.onDisconnected(0)
 	case cm.EventDREQTimeout:

@@ -50,18 +50,28 @@ func addressOf(pkt []byte) (Address, bool) {
 	if id, ok := requested(mad); ok {
 		return Address{Service: id, Slot: -1}, true
 	}
-	at := MADPeerID
-	if binary.BigEndian.Uint16(mad[MADAttr:]) == AttrSIDRRep {
-		at = MADLocalID
-	}
-	return Address{Slot: int(mad[at] >> (8 - SlotBits))}, true
+	return Address{Slot: SlotOfID(binary.BigEndian.Uint32(mad[recipientAt(mad):]))}, true
 }
 
-// Recipient returns the slot in the communication ID of the receiver that a packet for QP 1 has, BTH to pad. Packets
-// other than connection management, and requests, have none.
-func Recipient(pkt []byte) (slot int, ok bool) {
-	a, ok := addressOf(pkt)
-	return a.Slot, ok && a.Slot >= 0
+// Recipient returns the communication ID of the receiver that a packet for QP 1 has, BTH to pad. Packets other than
+// connection management, and requests, have none.
+func Recipient(pkt []byte) (id uint32, ok bool) {
+	if len(pkt) < MADOffset+madMinimum {
+		return 0, false
+	}
+	mad := pkt[MADOffset:]
+	if _, request := requested(mad); request || mad[MADClass] != ClassCM {
+		return 0, false
+	}
+	return binary.BigEndian.Uint32(mad[recipientAt(mad):]), true
+}
+
+// recipientAt returns the offset of the communication ID of the receiver.
+func recipientAt(mad []byte) int {
+	if binary.BigEndian.Uint16(mad[MADAttr:]) == AttrSIDRRep {
+		return MADLocalID
+	}
+	return MADPeerID
 }
 
 // requested returns the service ID of a request, a datagram of at least madMinimum bytes.

@@ -33,6 +33,9 @@ func SocketOf(qpn uint32) int {
 	return FirstSlot + SlotOf(qpn)
 }
 
+// SlotOfID returns the slot of a communication ID.
+func SlotOfID(id uint32) int { return int(id >> (32 - SlotBits)) }
+
 // QPNs returns the first and the last QP number of a slot.
 func QPNs(slot int) (first, last uint32) {
 	first = uint32(slot) << slotShift

@@ -188,14 +188,12 @@ func (d *shmDirectory) Owner(addr netip.Addr, qpn uint32) string {
 	return shmName(addr, host.SlotOf(qpn))
 }
 
-// Recipient returns the last QP number of the slot in the communication ID of a packet for QP 1; see shm.PostOffice.
-func (d *shmDirectory) Recipient(pkt []byte) (qpn uint32, ok bool) {
-	slot, ok := host.Recipient(pkt)
-	if !ok {
-		return 0, false
-	}
-	_, qpn = host.QPNs(slot)
-	return qpn, true
+// Recipient returns the last QP number of the slot in the communication ID of a packet for QP 1, and the ID; see
+// shm.PostOffice.
+func (d *shmDirectory) Recipient(pkt []byte) (qpn, conn uint32, ok bool) {
+	id, ok := host.Recipient(pkt)
+	_, qpn = host.QPNs(host.SlotOfID(id))
+	return qpn, id, ok && id != 0
 }
 
 // shmName returns the name of the socket of an address and a QPN slot.

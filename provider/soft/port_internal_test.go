@@ -205,12 +205,15 @@ func TestRecipientOfManagement(t *testing.T) {
 		{cmmsg.KindSIDRREQ, host.ClassCM, host.MADLocalID, false},
 		{cmmsg.KindREP, 3, host.MADPeerID, false},
 	} {
-		qpn, ok := d.Recipient(packet(x.kind, x.class, x.at))
-		if ok != x.known || ok && d.Owner(a, qpn) != shmName(a, slot) {
-			t.Errorf("%v of class %d: QP %#x, %v", x.kind, x.class, qpn, ok)
+		qpn, conn, ok := d.Recipient(packet(x.kind, x.class, x.at))
+		if ok != x.known || ok && (d.Owner(a, qpn) != shmName(a, slot) || conn != slot<<24) {
+			t.Errorf("%v of class %d: QP %#x, connection %#x, %v", x.kind, x.class, qpn, conn, ok)
 		}
 	}
-	if qpn, ok := d.Recipient(packet(cmmsg.KindREP, host.ClassCM, host.MADPeerID)[:mads]); ok {
+	if qpn, _, ok := d.Recipient(packet(cmmsg.KindREP, host.ClassCM, host.MADPeerID)[:mads]); ok {
 		t.Errorf("a packet without a datagram: QP %#x", qpn)
+	}
+	if qpn, _, ok := d.Recipient(packet(cmmsg.KindREP, host.ClassCM, host.MADLocalID)); ok {
+		t.Errorf("a message without an ID: QP %#x", qpn)
 	}
 }

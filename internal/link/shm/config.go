@@ -25,9 +25,9 @@ type Follower interface {
 
 // A PostOffice is a Directory that knows which process a management datagram is for.
 type PostOffice interface {
-	// Recipient returns a QP number of the process that receives a packet for QP 1 at addr, BTH to pad, as Owner takes
-	// it. ok is false if that is not known from the packet.
-	Recipient(pkt []byte) (qpn uint32, ok bool)
+	// Recipient returns a QP number of the process that receives a packet for QP 1, BTH to pad, as Owner takes it, and
+	// the number of the connection there, not 0. ok is false if they are not known from the packet.
+	Recipient(pkt []byte) (qpn, conn uint32, ok bool)
 }
 
 // Enabled reports whether the environment allows shared memory: VERBENA_SHM=0 disables it.

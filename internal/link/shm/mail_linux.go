@@ -9,6 +9,16 @@ import (
 // (decision 52). It does so while the port that reads the ring is awake: a ring wakes a sleeping port more slowly than
 // a packet over the other link does.
 
+// detours has the connections whose last message went over the other link, by detour. Their next messages do so too:
+// through the ring they might overtake it. A message over the other link overtakes none in the ring unless the ring is
+// full: a port sleeps only when its rings are empty, and reads them first afterwards.
+type detours [1 << detourBits]uint32
+
+const detourBits = 10
+
+// detour returns the place of a connection. Two connections may have the same.
+func (d *detours) detour(conn uint32) *uint32 { return &d[conn*0x9E3779B1>>(32-detourBits)] }
+
 // sendMail moves the datagrams of a batch for QP 1 of processes of this host into rings, where that is possible.
 func (p *port) sendMail(b *link.TxBatch) {
 	left := b.Packets[:0]
@@ -24,25 +34,30 @@ func (p *port) sendMail(b *link.TxBatch) {
 
 // post writes a packet for QP 1 into a ring. It reports false if the packet must go over the other link.
 func (p *port) post(path *link.Path, pkt []byte) bool {
-	qpn, ok := p.link.mail.Recipient(pkt)
+	qpn, conn, ok := p.link.mail.Recipient(pkt)
 	if !ok || path.Dst.IsMulticast() {
 		return false
 	}
-	rings := p.routeTo(routeKey{path.Dst, qpn}).rings.Load()
+	r := p.routeTo(routeKey{path.Dst, qpn})
+	rings := r.rings.Load()
 	if rings == nil || rings.end.Load() != ringsOpen {
+		if r.state.Load() == routeWaits {
+			*p.detours.detour(conn) = conn
+		}
 		return false
 	}
-	to := rings.tx[p.index][rings.table.find(qpn)]
-	if to.sleep.Load()&1 != 0 {
+	if *p.detours.detour(conn) == conn {
 		return false
 	}
-	b, lost := to.place(path, len(pkt), kindPacket)
-	if b == nil || lost {
-		return false
+	if to := rings.tx[p.index][rings.table.find(qpn)]; to.sleep.Load()&1 == 0 {
+		if b, lost := to.place(path, len(pkt), kindPacket); b != nil && !lost {
+			copy(b, pkt)
+			p.placed(to, len(pkt))
+			return true
+		}
 	}
-	copy(b, pkt)
-	p.placed(to, len(pkt))
-	return true
+	*p.detours.detour(conn) = conn
+	return false
 }
 
 // placed counts a packet of n bytes, and notes that its ring is to be published.

@@ -9,7 +9,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A postOffice is a directory whose management datagrams name a QP of their recipient in their first byte; 0: none.
+// A postOffice is a directory whose management datagrams have a QP number of their recipient in their first byte, 0:
+// none, and the number of their connection in the second.
 type postOffice struct{ testDirectory }
 
 func (d *postOffice) Owner(a netip.Addr, qpn uint32) string {
@@ -19,13 +20,13 @@ func (d *postOffice) Owner(a netip.Addr, qpn uint32) string {
 	return d.testDirectory.Owner(a, qpn)
 }
 
-func (*postOffice) Recipient(pkt []byte) (qpn uint32, ok bool) {
-	qpn = uint32(pkt[wire.BTHLen+wire.DETHLen])
-	return qpn, qpn != 0
+func (*postOffice) Recipient(pkt []byte) (qpn, conn uint32, ok bool) {
+	mad := pkt[wire.BTHLen+wire.DETHLen:]
+	return uint32(mad[0]), uint32(mad[1]), mad[0] != 0
 }
 
-// mail places a management datagram whose directory entry is qpn.
-func (s *side) mail(path *link.Path, qpn uint8) {
+// mail places a management datagram about a connection for the process of a QP.
+func (s *side) mail(path *link.Path, qpn, conn uint8) {
 	s.tb.Helper()
 	b := s.tx.Alloc(path, wire.GSIQPN, wire.BTHLen+wire.DETHLen+wire.MADLen)
 	if b == nil {
@@ -33,26 +34,27 @@ func (s *side) mail(path *link.Path, qpn uint8) {
 	}
 	clear(b)
 	wire.BTH(b).Put(wire.UD|wire.SendOnly, 0, 0xFFFF, wire.GSIQPN, 1, 0)
-	b[wire.BTHLen+wire.DETHLen] = qpn
+	b[wire.BTHLen+wire.DETHLen], b[wire.BTHLen+wire.DETHLen+1] = qpn, conn
 }
 
 // TestMail checks which management datagrams go through rings: those for a process that is known, that has rings, and
-// whose port is awake.
+// whose port is awake, of connections whose last message did not go over the other link.
 func TestMail(t *testing.T) {
 	var d postOffice
 	a, b := d.openAs(t, addrA, 1, &d), d.openAs(t, addrB, 1, &d)
 	a.ready(addrB, 7)
 	path := &link.Path{Src: addrA, Dst: addrB, AnyOrder: true}
 	for _, x := range []struct {
-		what   string
-		qpn    uint8
-		asleep bool
-		rings  int
+		what      string
+		qpn, conn uint8
+		asleep    bool
+		rings     int
 	}{
-		{"known", 7, false, 1},
-		{"unknown", 0, false, 0},
-		{"asleep", 7, true, 0},
-		{"awake again", 7, false, 1},
+		{"known", 7, 1, false, 1},
+		{"unknown", 0, 1, false, 0},
+		{"asleep", 7, 1, true, 0},
+		{"awake again, the same connection", 7, 1, false, 0},
+		{"awake again, another connection", 7, 2, false, 1},
 	} {
 		sleep := func() {
 			if x.asleep {
@@ -61,7 +63,7 @@ func TestMail(t *testing.T) {
 		}
 		sleep()
 		a.inner(0).sent = nil
-		a.mail(path, x.qpn)
+		a.mail(path, x.qpn, x.conn)
 		a.put(path, 7, 8, 3) // for another QP of the batch
 		a.p.Send(a.tx)
 		sleep()
@@ -75,8 +77,33 @@ func TestMail(t *testing.T) {
 			t.Errorf("%s: %d through rings, %d over the other link", x.what, mails, len(a.inner(0).sent))
 		}
 	}
-	if c := a.p.Counters(); c.ShmTxPackets != 2+4 {
+	if c := a.p.Counters(); c.ShmTxPackets != 2+5 {
 		t.Errorf("counters %+v", c)
+	}
+}
+
+// TestMailDuringAHandshake checks that the messages of a connection stay on the other link if the first of them was
+// sent there before the rings were ready.
+func TestMailDuringAHandshake(t *testing.T) {
+	d := postOffice{testDirectory{slow: make(chan struct{})}}
+	a, b := d.openAs(t, addrA, 1, &d), d.openAs(t, addrB, 1, &d)
+	path, rc := &link.Path{Src: addrA, Dst: addrB, AnyOrder: true}, a.path(addrB, 7)
+	send := func(conn uint8) (other int) {
+		a.inner(0).sent = nil
+		a.mail(path, 7, conn)
+		a.p.Send(a.tx)
+		return len(a.inner(0).sent)
+	}
+	if send(1) != 1 {
+		t.Error("the datagram waits for the handshake")
+	}
+	close(d.slow)
+	a.await("ring set", func() bool { return rc.Route.(*route).rings.Load() != nil })
+	if send(1) != 1 || send(2) != 0 {
+		t.Error("the next message may overtake the first, or none goes through the ring")
+	}
+	if got := b.next(); len(got) != 1 {
+		t.Errorf("%d datagrams in the ring", len(got))
 	}
 }
 
@@ -90,7 +117,7 @@ func TestMailOfAFullRing(t *testing.T) {
 	}
 	a.p.Send(a.tx)
 	for i := range 64 { // the last one finds no room, however small
-		a.mail(&link.Path{Src: addrA, Dst: addrB}, 7)
+		a.mail(&link.Path{Src: addrA, Dst: addrB}, 7, uint8(i))
 		if a.p.Send(a.tx); len(a.inner(0).sent) > 0 {
 			t.Logf("%d datagrams after the last packet", i)
 			break
@@ -109,7 +136,7 @@ func TestMailToAnEndedProcess(t *testing.T) {
 	a.ready(addrB, 7)
 	b.Close()
 	<-a.lost
-	a.mail(&link.Path{Src: addrA, Dst: addrB}, 7)
+	a.mail(&link.Path{Src: addrA, Dst: addrB}, 7, 1)
 	if a.p.Send(a.tx); len(a.inner(0).sent) != 1 {
 		t.Error("the datagram is lost")
 	}
@@ -149,8 +176,8 @@ func TestMailIsScreened(t *testing.T) {
 	a.ready(addrB, 7)
 	path := &link.Path{Src: addrA, Dst: addrB}
 	receive := func() (n int, screened bool) {
-		a.mail(path, 7)
-		a.mail(path, 8)
+		a.mail(path, 7, 1)
+		a.mail(path, 8, 1)
 		a.p.Send(a.tx)
 		b.await("datagram", func() bool { n += len(b.take()); screened = screened || b.rx.Screened; return n > 0 })
 		return n, screened

@@ -31,6 +31,7 @@ type port struct {
 	lastTo  *route
 	turn    int    // index of the first ring set that the next Recv reads
 	discard []byte // the place of dropped packets
+	detours detours
 
 	sleep     *atomic.Uint64 // in status
 	full      atomic.Bool    // the next Recv reads the other link too
