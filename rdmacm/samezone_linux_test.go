@@ -132,7 +132,7 @@ func listenTwice(t *testing.T, near, far *Host, prefix string) {
 	for _, listen := range []string{"fe80::1%one fe80::1%two", "::"} {
 		listeners := map[string]*Listener{}
 		for i, at := range strings.Fields(listen) {
-			l, err := Listen(ctx, "["+at+"]:7471", &Options{Host: near})
+			l, err := Listen(ctx, "["+at+"]:7471", &Options{Host: near, QP: oneInlineByte})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,7 +168,7 @@ func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, prefix
 		}
 		accepted <- id
 	}()
-	c, err := Dial(ctx, "[fe80::1%far"+zone+"]:7471", &Options{Host: far})
+	c, err := Dial(ctx, "[fe80::1%far"+zone+"]:7471", &Options{Host: far, QP: oneInlineByte})
 	if err != nil {
 		t.Fatalf("dial, %s: %v", zone, err)
 	}
@@ -184,7 +184,26 @@ func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, prefix
 	if name, local := id.Verbs().Device().Name(), id.LocalAddr().Addr(); name != prefix+zone || local.Zone() != zone {
 		t.Errorf("server, %s: device %s, address %v", zone, name, local)
 	}
+	// A message reaches the device too, not that of the other interface with the address.
+	mr, err := id.RegMsgs(make([]byte, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mr.Close()
+	err = errors.Join(id.PostRecv(1, mr.Bytes(), mr), c.PostSend(1, []byte(zone)[:1], nil, verbs.SendInline|verbs.SendSignaled))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := c.GetSendComp(ctx)
+	if err = errors.Join(err, sent.Err()); err != nil {
+		t.Fatalf("message, %s: %v", zone, err)
+	}
+	if _, err := id.GetRecvComp(ctx); err != nil || mr.Bytes()[0] != zone[0] {
+		t.Errorf("message, %s: %v, %q", zone, err, mr.Bytes())
+	}
 }
+
+var oneInlineByte = verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 1}
 
 // startResolveForTest resolves an address without the wait for the link address of the peer, who does not exist.
 func (id *ID) startResolveForTest(src, dst netip.AddrPort) error {

@@ -162,7 +162,11 @@ func (d *device) openSockets(addrs []netip.Addr, ports int) (link.Link, error) {
 	case faults != nil:
 		return fault.Wrap(l, *faults), nil // no packet goes through shared memory
 	}
-	return withShm(l, addrs), nil
+	iface := ""
+	if len(d.spec.interfaces()) < 2 {
+		iface = d.at(1).iface
+	}
+	return withShm(l, addrs, iface), nil
 }
 
 // close closes a context, and with the last one the engine.

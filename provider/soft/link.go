@@ -151,13 +151,13 @@ func parseDelay(s string) (time.Duration, error) {
 }
 
 // withShm returns the link with shared memory to other processes of this host, or the link itself where that is not
-// supported or VERBENA_SHM=0 disables it.
-func withShm(l link.Link, addrs []netip.Addr) link.Link {
+// supported or VERBENA_SHM=0 disables it. iface is the interface of the addresses, empty if they are of several.
+func withShm(l link.Link, addrs []netip.Addr, iface string) link.Link {
 	ranges := l.Capabilities().QPNs
 	if ranges == nil || !shm.Enabled() {
 		return l
 	}
-	d := &shmDirectory{}
+	d := &shmDirectory{iface: iface}
 	for _, r := range ranges {
 		d.slots = append(d.slots, host.SlotOf(r.First))
 	}
@@ -178,6 +178,7 @@ const minQPN = 16 // the first QPN that is not well-known
 type shmDirectory struct {
 	shm.Sockets
 	slots []int
+	iface string // as withShm says
 }
 
 // Owner names the process that has a QP. It returns an empty string for QP 1, whose packets package host distributes.
@@ -185,7 +186,19 @@ func (d *shmDirectory) Owner(addr netip.Addr, qpn uint32) string {
 	if qpn < minQPN {
 		return ""
 	}
-	return shmName(addr, host.SlotOf(qpn))
+	return d.name(addr, host.SlotOf(qpn))
+}
+
+// name returns the name of the process of a slot of an address. Several interfaces may have the same link-local
+// address: without the interface it names no process.
+func (d *shmDirectory) name(addr netip.Addr, slot int) string {
+	if addr.Is6() && addr.IsLinkLocalUnicast() {
+		if d.iface == "" {
+			return ""
+		}
+		addr = addr.WithZone(d.iface)
+	}
+	return shmName(addr, slot)
 }
 
 // Recipient returns the last QP number of the slot in the communication ID of a packet for QP 1, and the ID; see
@@ -210,7 +223,9 @@ func (d *shmDirectory) Follow(addrs []netip.Addr, accept func(*net.UnixConn)) {
 	var names []string
 	for _, a := range addrs {
 		for _, slot := range d.slots {
-			names = append(names, shmName(a, slot))
+			if name := d.name(a, slot); name != "" {
+				names = append(names, name)
+			}
 		}
 	}
 	d.Listen(names, accept)

@@ -175,6 +175,23 @@ func TestNoProcessOwnsQP1(t *testing.T) {
 	}
 }
 
+// TestSameLinkLocalAddress: a link-local address names different processes on different interfaces, and none without one.
+func TestSameLinkLocalAddress(t *testing.T) {
+	one, two, several := &shmDirectory{iface: "one"}, &shmDirectory{iface: "two"}, &shmDirectory{}
+	a := netip.MustParseAddr("fe80::1")
+	if x, y := one.Owner(a, minQPN), two.Owner(a, minQPN); x == y || x == "" || x != one.Owner(a.WithZone("one"), minQPN) {
+		t.Errorf("%q and %q", x, y)
+	}
+	if x := several.Owner(a, minQPN); x != "" {
+		t.Errorf("several interfaces: %q", x)
+	}
+	for _, s := range []string{"10.0.0.1", "169.254.0.1", "fd00::1"} {
+		if a := netip.MustParseAddr(s); one.Owner(a, minQPN) != two.Owner(a, minQPN) || several.Owner(a, minQPN) == "" {
+			t.Errorf("%v: %q, %q", a, one.Owner(a, minQPN), several.Owner(a, minQPN))
+		}
+	}
+}
+
 // TestRecipientOfManagement: a message about a connection names the process of the receiver's communication ID. A
 // request and the datagrams of other classes name none.
 func TestRecipientOfManagement(t *testing.T) {

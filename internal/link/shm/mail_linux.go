@@ -6,12 +6,10 @@ import (
 )
 
 // A message about a connection names the process that it is for, so it can go through the ring to that process
-// (decision 52). It does so while the port that reads the ring is awake: a ring wakes a sleeping port more slowly than
-// a packet over the other link does.
+// (decision 52).
 
-// detours has the connections whose last message went over the other link, by detour. Their next messages do so too:
-// through the ring they might overtake it. A message over the other link overtakes none in the ring unless the ring is
-// full: a port sleeps only when its rings are empty, and reads them first afterwards.
+// detours has the connections whose last message went over the other link, by detour, because the rings were not ready
+// or were full. Their next messages do so too. Through the ring they might overtake it.
 type detours [1 << detourBits]uint32
 
 const detourBits = 10
@@ -49,15 +47,15 @@ func (p *port) post(path *link.Path, pkt []byte) bool {
 	if *p.detours.detour(conn) == conn {
 		return false
 	}
-	if to := rings.tx[p.index][rings.table.find(qpn)]; to.sleep.Load()&1 == 0 {
-		if b, lost := to.place(path, len(pkt), kindPacket); b != nil && !lost {
-			copy(b, pkt)
-			p.placed(to, len(pkt))
-			return true
-		}
+	to := rings.tx[p.index][rings.table.find(qpn)]
+	b, lost := to.place(path, len(pkt), kindPacket)
+	if b == nil || lost {
+		*p.detours.detour(conn) = conn
+		return false
 	}
-	*p.detours.detour(conn) = conn
-	return false
+	copy(b, pkt)
+	p.placed(to, len(pkt))
+	return true
 }
 
 // placed counts a packet of n bytes, and notes that its ring is to be published.
