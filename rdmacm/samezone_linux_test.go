@@ -190,7 +190,8 @@ func checkZone(ctx context.Context, t *testing.T, l *Listener, far *Host, prefix
 		t.Fatal(err)
 	}
 	defer mr.Close()
-	err = errors.Join(id.PostRecv(1, mr.Bytes(), mr), c.PostSend(1, []byte(zone)[:1], nil, verbs.SendInline|verbs.SendSignaled))
+	err = errors.Join(id.PostRecv(1, mr.Bytes(), mr),
+		c.PostSend(1, []byte(zone)[:1], nil, verbs.SendInline|verbs.SendSignaled))
 	if err != nil {
 		t.Fatal(err)
 	}

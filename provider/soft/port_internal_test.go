@@ -175,7 +175,8 @@ func TestNoProcessOwnsQP1(t *testing.T) {
 	}
 }
 
-// TestSameLinkLocalAddress: a link-local address names different processes on different interfaces, and none without one.
+// TestSameLinkLocalAddress: a link-local address names different processes on different interfaces, and none without
+// one.
 func TestSameLinkLocalAddress(t *testing.T) {
 	one, two, several := &shmDirectory{iface: "one"}, &shmDirectory{iface: "two"}, &shmDirectory{}
 	a := netip.MustParseAddr("fe80::1")
