@@ -5,6 +5,8 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+
+	"github.com/verbena-rdma/verbena/internal/notify"
 )
 
 // Wait takes completions as Poll does and waits until there is at least one (ibv_req_notify_cq, ibv_poll_cq and
@@ -116,6 +118,7 @@ func (w *cqWaiters) leave() {
 func (w *cqWaiters) wake() {
 	select {
 	case w.event <- struct{}{}:
+		notify.Goroutine()
 	default: // there is a token
 	}
 }

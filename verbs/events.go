@@ -165,6 +165,7 @@ func (q *eventQueue[T]) wake() {
 	}
 	select {
 	case q.ready <- struct{}{}:
+		notify.Goroutine()
 	default:
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/notify"
 	"github.com/verbena-rdma/verbena/internal/spin"
 	"github.com/verbena-rdma/verbena/internal/transport"
 )
@@ -59,7 +60,7 @@ const (
 	turnSteps = 64
 )
 
-// Times of the background goroutines. Variables, because tests change them.
+// Times of the background goroutines, and what they call. Variables, because tests change them.
 var (
 	// pollerGone is how long after its last poll a program counts as polling, in ns.
 	pollerGone = int64(time.Millisecond)
@@ -70,6 +71,8 @@ var (
 	minIdle = 20 * time.Millisecond
 	// stallNap is how long the goroutine waits when the link has no room: the link does not signal room.
 	stallNap = 100 * time.Microsecond
+	// gosched lets other goroutines run.
+	gosched = runtime.Gosched
 )
 
 func (b *background) init(s *shard) {
@@ -116,9 +119,13 @@ func (b *background) loop() {
 		if s.acks.n > 0 {
 			b.alert = now + alertTime
 		}
+		ready := notify.Goroutines()
 		busy := s.step(now)
 		next, stalled := s.nextTimer(), s.stalled
 		s.release()
+		if notify.Goroutines() != ready { // they wait for this P
+			b.letRun(now)
+		}
 		b.mem.looked(now, busy && s.silent(now))
 		switch {
 		case stalled && b.room.More(now, s.eng.slowdown):
@@ -148,10 +155,14 @@ func (b *background) loop() {
 // yieldTurn lets other goroutines run after steps with work. A Gosched usually wakes an idle P needlessly and takes a
 // core from the peer, so it is rare.
 func (b *background) yieldTurn(now int64) {
-	if b.steps++; b.steps < turnSteps && now-b.turn < turnTime {
-		return
+	if b.steps++; b.steps >= turnSteps || now-b.turn >= turnTime {
+		b.letRun(now)
 	}
-	runtime.Gosched()
+}
+
+// letRun lets other goroutines run.
+func (b *background) letRun(now int64) {
+	gosched()
 	b.turn, b.steps = now, 0
 }
 

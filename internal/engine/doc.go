@@ -12,5 +12,5 @@
 // PostSend (doorbell.go), a poller in CQ.Poll (cq.go), and the shard's background goroutine while no program polls
 // (background.go). They run the step (step.go).
 //
-// The package imports internal/{transport,link,mr,spin,numbered,prefetch,secret,wire}.
+// The package imports internal/{transport,link,mr,notify,spin,numbered,prefetch,secret,wire}.
 package engine
