@@ -132,7 +132,7 @@ func (w *world) ownQP(e *end) *verbs.QP {
 func TestC_NTF_03_Notify(t *testing.T) {
 	lost := false
 	drop := func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
-		if !lost && len(p.Data) == 12+8+256 && p.Data[20+17] == 0x14 { // RTU
+		if !lost && isMessage(p, attrRTU) {
 			lost = true
 			return rdmatest.Verdict{Drop: true}, true
 		}
@@ -142,15 +142,7 @@ func TestC_NTF_03_Notify(t *testing.T) {
 		lost = false
 		inFaulty(t, rdmatest.Faults{Script: drop}, func(w *world) {
 			l := w.listen(at(addrB, port), 0)
-			c := w.resolved(rdmacm.PSTCP, at(addrB, port))
-			w.ok(c.CreateQP(nil, qpInit()))
-			w.ok(c.Connect(bg, nil))
-			ev := w.next(l.ch, rdmacm.EventConnectRequest)
-			w.ok(ev.Ack())
-			s := &end{ev.ID, w, l.ch}
-			w.ok(s.CreateQP(nil, qpInit()))
-			w.ok(s.Accept(bg, nil))
-			c.expect(rdmacm.EventEstablished)
+			c, s := w.accepted(l, at(addrB, port))
 			s.none() // C-ACC-08
 			if notify {
 				w.ok(s.Notify(verbs.EventCommEst)) // C-NTF-01, C-NTF-04, W-CM-14
@@ -177,24 +169,16 @@ func TestDisconnectWithoutRTU(t *testing.T) {
 	for _, sync := range []bool{false, true} {
 		lost := 0
 		drop := func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
-			if len(p.Data) != 12+8+256 || p.Data[20+17] != 0x14 {
+			if !isMessage(p, attrRTU) {
 				return rdmatest.Verdict{}, false
 			}
 			lost++
 			return rdmatest.Verdict{Drop: true}, true
 		}
 		inFaulty(t, rdmatest.Faults{Script: drop}, func(w *world) {
-			c := w.resolved(rdmacm.PSTCP, at(addrB, port))
-			w.ok(c.CreateQP(nil, qpInit()))
 			if !sync {
 				l := w.listen(at(addrB, port), 0)
-				w.ok(c.Connect(bg, nil))
-				ev := w.next(l.ch, rdmacm.EventConnectRequest)
-				w.ok(ev.Ack())
-				s := &end{ev.ID, w, l.ch}
-				w.ok(s.CreateQP(nil, qpInit()))
-				w.ok(s.Accept(bg, nil))
-				c.expect(rdmacm.EventEstablished)
+				c, s := w.accepted(l, at(addrB, port))
 				w.ok(c.Disconnect(bg))
 				s.expect(rdmacm.EventEstablished)
 				s.expect(rdmacm.EventDisconnected)
@@ -206,6 +190,8 @@ func TestDisconnectWithoutRTU(t *testing.T) {
 				l.close()
 				return
 			}
+			c := w.resolved(rdmacm.PSTCP, at(addrB, port))
+			w.ok(c.CreateQP(nil, qpInit()))
 			lid := must(w.b.CreateID(nil, rdmacm.PSTCP, nil))(w)
 			w.ok(lid.BindAddr(at(addrB, port)))
 			w.ok(lid.Listen(1))
@@ -238,11 +224,11 @@ func TestDisconnectWithoutRTU(t *testing.T) {
 
 // The network loses one packet of a handshake: the connection begins, and ends, within a second all the same.
 func TestOneLostMessage(t *testing.T) {
-	for name, attr := range map[string]byte{"REQ": 0x10, "REP": 0x13, "RTU": 0x14, "DREQ": 0x15, "DREP": 0x16} {
+	for name, attr := range map[string]byte{"REQ": 0x10, "REP": 0x13, "RTU": attrRTU, "DREQ": 0x15, "DREP": 0x16} {
 		t.Run(name, func(t *testing.T) {
 			lost := 0
 			drop := func(p rdmatest.Packet) (rdmatest.Verdict, bool) {
-				if lost > 0 || len(p.Data) != 12+8+256 || p.Data[20+17] != attr {
+				if lost > 0 || !isMessage(p, attr) {
 					return rdmatest.Verdict{}, false
 				}
 				lost++

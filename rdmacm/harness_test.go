@@ -156,6 +156,14 @@ func (w *world) resolved(ps rdmacm.PortSpace, dst netip.AddrPort) *end {
 // connected makes a connection to a listener; s is the server's end, on the listener's channel.
 func (w *world) connected(l *end, dst netip.AddrPort) (c, s *end) {
 	w.Helper()
+	c, s = w.accepted(l, dst)
+	s.expect(rdmacm.EventEstablished)
+	return c, s
+}
+
+// accepted is connected up to the RTU: the client is established.
+func (w *world) accepted(l *end, dst netip.AddrPort) (c, s *end) {
+	w.Helper()
 	c = w.resolved(rdmacm.PSTCP, dst)
 	w.ok(c.CreateQP(nil, qpInit()))
 	w.ok(c.Connect(bg, nil))
@@ -165,9 +173,15 @@ func (w *world) connected(l *end, dst netip.AddrPort) (c, s *end) {
 	w.ok(s.Accept(bg, nil))
 	w.ok(ev.Ack())
 	c.expect(rdmacm.EventEstablished)
-	s.expect(rdmacm.EventEstablished)
 	return c, s
 }
+
+// isMessage reports whether a packet has a connection management datagram with an attribute ID.
+func isMessage(p rdmatest.Packet, attr byte) bool {
+	return len(p.Data) == 12+8+256 && p.Data[20+17] == attr
+}
+
+const attrRTU = 0x14
 
 // closeID closes an ID whose channel is another's.
 func (e *end) closeID() {

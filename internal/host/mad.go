@@ -40,38 +40,44 @@ func addressOf(pkt []byte) (Address, bool) {
 	if qpn := wire.BTH(pkt).DestQPN(); qpn != wire.GSIQPN {
 		return Address{Slot: SlotOf(qpn)}, true
 	}
-	if len(pkt) < MADOffset+madMinimum {
-		return Address{}, false
-	}
-	mad := pkt[MADOffset:]
-	if mad[MADClass] != ClassCM {
+	mad, ok := managementOf(pkt)
+	if !ok {
 		return Address{}, false
 	}
 	if id, ok := requested(mad); ok {
 		return Address{Service: id, Slot: -1}, true
 	}
-	return Address{Slot: SlotOfID(binary.BigEndian.Uint32(mad[recipientAt(mad):]))}, true
+	return Address{Slot: SlotOfID(recipient(mad))}, true
 }
 
 // Recipient returns the communication ID of the receiver that a packet for QP 1 has, BTH to pad. Packets other than
 // connection management, and requests, have none.
 func Recipient(pkt []byte) (id uint32, ok bool) {
-	if len(pkt) < MADOffset+madMinimum {
+	mad, ok := managementOf(pkt)
+	if !ok {
 		return 0, false
 	}
-	mad := pkt[MADOffset:]
-	if _, request := requested(mad); request || mad[MADClass] != ClassCM {
+	if _, request := requested(mad); request {
 		return 0, false
 	}
-	return binary.BigEndian.Uint32(mad[recipientAt(mad):]), true
+	return recipient(mad), true
 }
 
-// recipientAt returns the offset of the communication ID of the receiver.
-func recipientAt(mad []byte) int {
-	if binary.BigEndian.Uint16(mad[MADAttr:]) == AttrSIDRRep {
-		return MADLocalID
+// managementOf returns the connection management datagram of a packet for QP 1, BTH to pad.
+func managementOf(pkt []byte) (mad []byte, ok bool) {
+	if len(pkt) < MADOffset+madMinimum || pkt[MADOffset+MADClass] != ClassCM {
+		return nil, false
 	}
-	return MADPeerID
+	return pkt[MADOffset:], true
+}
+
+// recipient returns the communication ID of the receiver in a datagram that is no request.
+func recipient(mad []byte) uint32 {
+	at := MADPeerID
+	if binary.BigEndian.Uint16(mad[MADAttr:]) == AttrSIDRRep {
+		at = MADLocalID
+	}
+	return binary.BigEndian.Uint32(mad[at:])
 }
 
 // requested returns the service ID of a request, a datagram of at least madMinimum bytes.

@@ -8,14 +8,14 @@ import (
 // A message about a connection names the process that it is for, so it can go through the ring to that process
 // (decision 52).
 
-// detours has the connections whose last message went over the other link, by detour, because the rings were not ready
-// or were full. Their next messages do so too. Through the ring they might overtake it.
+// detours has the connections whose last message went over the other link, by of, because the rings were not ready or
+// were full. Their next messages do so too. Through the ring they might overtake it.
 type detours [1 << detourBits]uint32
 
 const detourBits = 10
 
-// detour returns the place of a connection. Two connections may have the same.
-func (d *detours) detour(conn uint32) *uint32 { return &d[conn*0x9E3779B1>>(32-detourBits)] }
+// of returns the place of a connection. Two connections may have the same.
+func (d *detours) of(conn uint32) *uint32 { return &d[conn*0x9E3779B1>>(32-detourBits)] }
 
 // sendMail moves the datagrams of a batch for QP 1 of processes of this host into rings, where that is possible.
 func (p *port) sendMail(b *link.TxBatch) {
@@ -36,40 +36,21 @@ func (p *port) post(path *link.Path, pkt []byte) bool {
 	if !ok || path.Dst.IsMulticast() {
 		return false
 	}
-	r := p.routeTo(routeKey{path.Dst, qpn})
-	rings := r.rings.Load()
-	if rings == nil || rings.end.Load() != ringsOpen {
-		if r.state.Load() == routeWaits {
-			*p.detours.detour(conn) = conn
+	detour := p.detours.of(conn)
+	if *detour == conn {
+		return false
+	}
+	rings := p.routeTo(routeKey{path.Dst, qpn}).rings.Load()
+	if rings != nil && rings.end.Load() == ringsOpen {
+		to := rings.tx[p.index][rings.table.find(qpn)]
+		if b, lost := to.place(path, len(pkt), kindPacket); b != nil && !lost {
+			copy(b, pkt)
+			p.placed(to, len(pkt))
+			return true
 		}
-		return false
 	}
-	if *p.detours.detour(conn) == conn {
-		return false
-	}
-	to := rings.tx[p.index][rings.table.find(qpn)]
-	b, lost := to.place(path, len(pkt), kindPacket)
-	if b == nil || lost {
-		*p.detours.detour(conn) = conn
-		return false
-	}
-	copy(b, pkt)
-	p.placed(to, len(pkt))
-	return true
-}
-
-// placed counts a packet of n bytes, and notes that its ring is to be published.
-func (p *port) placed(to *txRing, n int) {
-	p.counters.TxPackets++
-	p.counters.TxBytes += uint64(n)
-	p.counters.ShmTxPackets++
-	if !to.dirty {
-		to.dirty = true
-		if to.bit.Load()&to.from == 0 {
-			to.bit.Or(to.from)
-		}
-		p.dirty = append(p.dirty, to)
-	}
+	*detour = conn
+	return false
 }
 
 // SetScreen sets what drops management packets early; see link.Screener.

@@ -172,6 +172,20 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind, refers 
 	return b, true
 }
 
+// placed counts a packet of n bytes, and notes that its ring is to be published.
+func (p *port) placed(to *txRing, n int) {
+	p.counters.TxPackets++
+	p.counters.TxBytes += uint64(n)
+	p.counters.ShmTxPackets++
+	if !to.dirty {
+		to.dirty = true
+		if to.bit.Load()&to.from == 0 {
+			to.bit.Or(to.from)
+		}
+		p.dirty = append(p.dirty, to)
+	}
+}
+
 // Train returns the longest payload of one packet beyond the path MTU, in bytes; see link.Direct.
 func (p *port) Train(path *link.Path, qpn uint32) int {
 	if l := p.routeOf(path, qpn).rings.Load(); l != nil && l.end.Load() == ringsOpen {
