@@ -168,6 +168,9 @@ func (s *shard) onTimer(qp *transport.QP) {
 // send. The ACKs of all packets received in this step are sent here.
 func (s *shard) transmit() (more bool) {
 	s.stalled = true
+	if s.sendOneAck() {
+		return false
+	}
 	for range txBatches {
 		if s.runq.empty() {
 			break
@@ -189,6 +192,29 @@ func (s *shard) transmit() (more bool) {
 		s.runq.push(qp)
 	}
 	return !s.runq.empty()
+}
+
+// sendOneAck is transmit for a run queue with one QP that has nothing but an acknowledgement to send. Otherwise it
+// returns false.
+func (s *shard) sendOneAck() bool {
+	qp := s.runq.first
+	if qp == nil || qp.Sched.Next != nil || qp.Sched.Dead || s.tap != nil || !s.tx.Empty() ||
+		qp.Due() != transport.DueAck {
+		return false
+	}
+	if !s.holds(qp) {
+		s.loans.begin(s, qp)
+		if !qp.SendAck(s.tx) {
+			return false
+		}
+		s.stalled = false
+		s.sole, s.resent = qp, qp.Counters.RetransmitPackets
+		s.send()
+	}
+	s.runq.pop()
+	s.setTimer(qp)
+	s.raiseSignals()
+	return true
 }
 
 // flushReplies sends the pending replies of a QP that is about to be reset or destroyed: a program may destroy a QP

@@ -490,6 +490,21 @@ func (q *RecvQueue) takeOwn(w *RecvWQE, n uint64) (ok, small bool) {
 	return ok, !ok
 }
 
+// peekOne returns the oldest receive of a QP's own queue if it has one SGE, without taking it. Otherwise, or if none is
+// posted, sge is nil.
+//
+// +checklocksignore: see RecvQueue
+func (q *RecvQueue) peekOne() (wrid uint64, sge *SGE) {
+	if q.shared || q.tags != nil || q.posted.Load() == q.taken {
+		return 0, nil
+	}
+	head, room := q.at(q.taken)
+	if head.Length != 1 {
+		return 0, nil
+	}
+	return head.Addr, &room[0]
+}
+
 // prefetch asks for the oldest receive of a QP's own queue.
 //
 // +checklocksignore: see RecvQueue

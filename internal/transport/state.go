@@ -13,6 +13,13 @@ const Never = math.MaxInt64
 // OnPacket handles a packet for this QP: it checks state, opcode, P_Key and source, then passes requests to the
 // responder and responses to the requester. A packet that fails a check is dropped and counted (V-QPS-05).
 func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
+	if !qp.onShort(now, p) {
+		qp.onPacket(now, p)
+	}
+}
+
+// onPacket is OnPacket for any packet.
+func (qp *QP) onPacket(now int64, p *link.RxPacket) {
 	h := wire.BTH(p.Data)
 	op := h.Opcode()
 	info := op.Info()

@@ -1,0 +1,94 @@
+package transport
+
+import (
+	"github.com/verbena-rdma/verbena/internal/link"
+	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/psn"
+	"github.com/verbena-rdma/verbena/internal/wire"
+)
+
+// The next SEND of one packet to a receive with one SGE, and an acknowledgement, need little of what onPacket does for
+// any packet. onShort does only that. The result is the same: the same completions, replies and state (decision 49).
+
+// onShort handles p if it is such a packet of an RC QP and nothing about it is unusual. Otherwise it returns false, and
+// onPacket has all to do.
+func (qp *QP) onShort(now int64, p *link.RxPacket) bool {
+	h := wire.BTH(p.Data)
+	switch h.Opcode() {
+	case wire.RC | wire.SendOnly:
+		return qp.usual(p, h) && qp.resp.onShortSend(p, h)
+	case wire.RC | wire.Ack:
+		return qp.usual(p, h) && qp.req.onShortAck(now, p, h)
+	}
+	return false
+}
+
+// usual reports whether an RC packet has come over the primary path, with the same P_Key as the QP's, to a QP in RTS
+// without keep-alive.
+func (qp *QP) usual(p *link.RxPacket, h wire.BTH) bool {
+	a := &qp.attr
+	return qp.Type == RC && qp.State() == RTS && a.Mig == Migrated && reaches(qp.path, p) && h.PKey() == a.PKey &&
+		a.PKey > fullMember && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
+}
+
+// fullMember is the bit of the P_Keys of full members; no other bit is set in the key of an empty entry of such.
+const fullMember = 0x8000
+
+// onShortSend executes a SEND of one packet, if it is the expected one and finds a receive of the QP's own queue with
+// one SGE, where its data fit and may be written.
+func (r *responder) onShortSend(p *link.RxPacket, h wire.BTH) bool {
+	qp := r.qp
+	if h.PSN() != r.epsn || !r.calm() || p.Body != nil || p.Away != nil {
+		return false
+	}
+	data := p.Data[wire.BTHLen : len(p.Data)-h.Pad()]
+	wrid, sge := r.rq.peekOne()
+	if sge == nil || len(data) > min(qp.attr.MTU, int(sge.Length)) {
+		return false
+	}
+	dst, err := qp.Regions.Check(sge.LKey, sge.Addr, uint64(len(data)), r.pd, mr.LocalWrite)
+	if err != nil {
+		return false
+	}
+	if _, ok := mr.Copy(dst, data); !ok {
+		return false
+	}
+	r.rq.taken++
+	qp.Counters.RxDataBytes += uint64(len(data))
+	r.dupNext, r.gapReported = noRun, false
+	seq := r.epsn
+	r.step(1, true)
+	e := &qp.Scratch.received
+	*e = CQE{
+		WRID: wrid, Op: CQRecv, Solicited: h.Solicited(), ByteLen: uint32(len(data)), QPN: qp.Num,
+		PKeyIndex: qp.attr.PKeyIndex, QP: qp, SRQ: r.rq,
+	}
+	r.cq.Push(e)
+	if h.AckReq() {
+		r.ack(seq)
+	}
+	return true
+}
+
+// calm reports whether the next request may be executed without more ado: it is not the first one, the last message is
+// complete, and no NAK waits to be sent.
+func (r *responder) calm() bool {
+	return !r.fresh && r.phase == between && !r.recv.held && r.tail.kind <= tailAck
+}
+
+// onShortAck handles an acknowledgement that is no NAK.
+func (r *requester) onShortAck(now int64, p *link.RxPacket, h wire.BTH) bool {
+	if !wire.AETH(p.Data[wire.BTHLen:]).IsAck() {
+		return false
+	}
+	r.heard = true
+	at := h.PSN()
+	if (at-r.una)&psn.Mask >= (r.max-r.una)&psn.Mask {
+		return true
+	}
+	if !r.advance(now, psn.Next(at)) {
+		r.onLostResponse(now)
+	}
+	r.runDeferred()
+	return true
+}
