@@ -8,8 +8,8 @@ import "github.com/verbena-rdma/verbena/internal/transport"
 // it looks at the queue, so a poster that finds it set has published before that look.
 func (s *shard) ring(qp *transport.QP) {
 	if s.tryHold() { // the shard is free: no need to publish
-		s.now = s.eng.now()
 		if !s.sendShort(qp) {
+			s.now = s.eng.now()
 			s.answer(qp)
 			s.serve()
 		}
@@ -65,14 +65,16 @@ func (s *shard) answerAll() {
 	}
 }
 
-// sendShort is answer and serve for a short request, if there is nothing else to do; see transport.QP.SendShort.
+// sendShort is answer and serve for a short request, if there is nothing else to do; see transport.QP.PlaceShort.
 func (s *shard) sendShort(qp *transport.QP) bool {
 	if !s.runq.empty() || s.published() || !s.tx.Empty() || s.tap != nil || s.acks.n > 0 || qp.Sched.Dead ||
-		!qp.SendShort(s.now, s.tx) {
+		!qp.PlaceShort(s.tx) {
 		return false
 	}
+	s.port.Send(s.tx)
+	s.now = s.eng.now() // here, where nobody waits for it
+	qp.SentShort(s.now)
 	s.answered(qp)
 	s.setTimer(qp)
-	s.port.Send(s.tx)
 	return true
 }

@@ -67,6 +67,7 @@ type requester struct {
 	retries      int
 	rnrTries     int
 	rewoundByNAK bool   // rewound to una: responses may belong to the first transmission
+	unmapped     bool   // the data of the request that PlaceShort has placed could not be read
 	rewound      bool   // went back to una for any reason: answers to what follows it may be those from before
 	heard        bool   // a response has arrived since RESET
 	why          string // reason of the last rewind

@@ -6,48 +6,83 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A request that is posted to an idle queue, has inline data of one packet and a peer on this host needs little of what
-// Transmit does for any request. SendShort does only that. The result is the same: the same packet and the same state
-// (decision 49).
+// A request that is posted to an idle queue, has data of one packet, inline or of one SGE, and a peer on this host needs
+// little of what Transmit does for any request. PlaceShort and SentShort do only that. The result is the same: the same
+// packet and the same state (decision 49).
 
 // shortOps are the operations of such requests.
 const shortOps = 1<<OpSend | 1<<OpSendImm | 1<<OpWrite | 1<<OpWriteImm
 
-// SendShort sends the only request that waits in the send queue of an RC QP, if that is such a request, nothing else is
-// to be sent, and tx places the packet where the peer's process reads it. Otherwise it returns false, and Transmit has
-// all to do.
-func (qp *QP) SendShort(now int64, tx *link.TxBatch) bool {
+// PlaceShort places the packet of the only request that waits in the send queue of an RC QP where the peer's process
+// reads it, if it is such a request and nothing else is to be sent. Otherwise it returns false, and Transmit has all to
+// do. After it the caller passes tx to the link, and calls SentShort: the peer need not wait for what that does.
+func (qp *QP) PlaceShort(tx *link.TxBatch) bool {
 	r := &qp.req
 	if qp.Type != RC || !r.calm() || qp.resp.pending() || r.sq.Posted()-r.cur != 1 {
 		return false
 	}
 	w := r.sq.At(r.cur)
-	cost := int(w.Length) + packetCost
-	if 1<<w.Op&shortOps == 0 || w.Flags&(Inline|Fence) != Inline || w.Length > r.mtu || w.own ||
-		(r.nxt-r.una)&psn.Mask >= maxSpan || !r.win.admits(cost) {
+	if 1<<w.Op&shortOps == 0 || w.Flags&Fence != 0 || w.Length > r.mtu || w.own ||
+		(r.nxt-r.una)&psn.Mask >= maxSpan || !r.win.admits(int(w.Length)+packetCost) {
+		return false
+	}
+	data, ok := r.shortData(w)
+	if !ok {
 		return false
 	}
 	op := requestOps[w.Op&15][firstPacket|lastPacket] | qp.prefix()
 	info := op.Info()
 	pad := int(-w.Length & 3)
-	b := tx.AllocNear(qp.path, qp.attr.DestQPN, info.Len+int(w.Length)+pad)
+	b := tx.AllocNear(qp.path, qp.attr.DestQPN, info.Len+len(data)+pad)
 	if b == nil {
 		return false
 	}
-	w.first, w.sent, w.begun, w.count, w.cell = r.nxt, now, true, 1, 1
-	r.begun++
-	flags := qp.baseFlags
+	flags := qp.baseFlags | wire.BTHAckReq
 	if w.solicits() {
 		flags |= wire.BTHSolicited
 	}
+	r.putHeaders(b, op, pad, qp.attr.PKey, qp.attr.DestQPN, flags, w)
+	if w.Flags&Inline != 0 {
+		clear(b[info.Len+copy(b[info.Len:], data):])
+	} else {
+		r.unmapped = !copyPieces(b, info.Len, data)
+	}
+	return true
+}
+
+// shortData returns the data of a request, if they are inline or of one SGE, which is readable.
+func (r *requester) shortData(w *SendWQE) (data []byte, ok bool) {
+	if w.Flags&Inline != 0 {
+		return w.Inline, true
+	}
+	if len(w.SGEs) != 1 || w.Length == 0 {
+		return nil, false
+	}
+	s := &w.SGEs[0]
+	data, err := r.qp.Regions.Check(s.LKey, s.Addr, uint64(s.Length), r.qp.PD, 0)
+	return data, err == nil
+}
+
+// SentShort notes that the request that PlaceShort has placed was sent.
+func (qp *QP) SentShort(now int64) {
+	r := &qp.req
+	w := r.sq.At(r.cur)
+	cost := int(w.Length) + packetCost
+	w.first, w.sent, w.begun, w.count, w.cell = r.nxt, now, true, 1, 1
+	r.begun++
 	r.wantsAck(true, 1, cost)
 	r.startProbe(now, r.nxt)
-	r.putHeaders(b, op, pad, qp.attr.PKey, qp.attr.DestQPN, flags|wire.BTHAckReq, w)
-	clear(b[info.Len+copy(b[info.Len:], w.Inline):])
 	r.from.wqe, r.from.pos = r.cur, w.Length
+	if w.Flags&Inline == 0 {
+		r.from.sge, r.from.off = 0, w.Length
+		if r.unmapped {
+			r.unmapped, r.from.pos = false, nowhere
+			r.reject(now, w, LocProtErr, r.describeUnmapped(w, 0))
+			return
+		}
+	}
 	qp.Counters.TxDataBytes += uint64(w.Length)
 	r.sent(now, w, 1, cost)
-	return true
 }
 
 // calm reports whether the requester may send the next request without more ado. All requests that have begun were sent

@@ -28,12 +28,12 @@ func (p *places) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
 
 func (p *places) Train(*link.Path, uint32) int { return 0 }
 
-// A shortSender sends what it can by SendShort if short is set, and all by Transmit otherwise.
+// A shortSender sends what it can by PlaceShort if short is set, and all by Transmit otherwise.
 type shortSender struct {
 	*sender
 	*places
 	short bool
-	used  int // times that SendShort has sent
+	used  int // times that PlaceShort has placed
 }
 
 func newShortSender(t *testing.T, typ Type, short bool) *shortSender {
@@ -46,7 +46,8 @@ func newShortSender(t *testing.T, typ Type, short bool) *shortSender {
 // flush sends.
 func (s *shortSender) flush() {
 	s.tx.Reset()
-	if s.short && s.qp.SendShort(s.now, s.tx) {
+	if s.short && s.qp.PlaceShort(s.tx) {
+		s.qp.SentShort(s.now)
 		s.used++
 		return
 	}
@@ -60,9 +61,13 @@ func (s *shortSender) state() string {
 	for i := r.head; i != s.qp.SQ.Posted(); i++ {
 		wqes += fmt.Sprintf(" %+v", s.qp.SQ.At(i).requesterWQE)
 	}
-	r.qp, r.sq, r.pieces, r.bad = nil, nil, nil, nil
+	keep := ""
+	if r.keep != nil {
+		keep = fmt.Sprint(r.keep.heard, r.keep.out)
+	}
+	r.qp, r.sq, r.pieces, r.bad, r.keep = nil, nil, nil, nil, nil
 	qp := s.qp
-	return fmt.Sprintf("%+v bad %v\n%s\n%+v\n%d %d %v", r, qp.req.bad, wqes, qp.Counters, qp.Deadline(), qp.State(),
+	return fmt.Sprintf("%+v keep %s bad %v\n%s\n%+v\n%d %d %v", r, keep, qp.req.bad, wqes, qp.Counters, qp.Deadline(), qp.State(),
 		qp.pace)
 }
 
@@ -120,18 +125,22 @@ func (s *shortSender) postAny(rnd *rand.Rand) {
 	}
 	flags := Signaled & SendFlags(rnd.Uint32()|rnd.Uint32())
 	flags |= Solicited&SendFlags(rnd.Uint32()) | Fence&SendFlags(rnd.Uint32()&rnd.Uint32())
-	s.post(op, s.sges(rnd.IntN(1000), n), func(w *SendWQE) {
+	sges := s.sges(rnd.IntN(1000), n)
+	if rnd.IntN(400) == 0 {
+		sges[0].LKey++
+	}
+	s.post(op, sges, func(w *SendWQE) {
 		w.Flags = flags
-		if 1<<op&answeredOps == 0 && rnd.IntN(8) != 0 {
+		if 1<<op&answeredOps == 0 && rnd.IntN(2) != 0 {
 			w.Flags |= Inline
 			w.Inline, w.SGEs = append(w.Inline[:0], s.mem.Buf[:n]...), nil
 		}
 	})
 }
 
-// SendShort leaves the same packets, completions and state as Transmit, whatever happened before: losses, pauses, full
+// PlaceShort and SentShort leave the same packets, completions and state as Transmit, whatever happened before: losses, pauses, full
 // windows, rates, requests of other kinds.
-func TestSendShortIsTransmit(t *testing.T) {
+func TestPlaceShortIsTransmit(t *testing.T) {
 	used := 0
 	for seed := range uint64(120) {
 		long, short := newShortSender(t, RC, false), newShortSender(t, RC, true)
@@ -156,7 +165,7 @@ func TestSendShortIsTransmit(t *testing.T) {
 		used += short.used
 	}
 	if used < 1000 {
-		t.Errorf("SendShort has sent %d packets, want thousands", used)
+		t.Errorf("PlaceShort has placed %d packets, want thousands", used)
 	}
 }
 
@@ -171,7 +180,7 @@ func completions(s *sender) (l string) {
 }
 
 // Only RC QPs in RTS send short requests, and only to a process of the host.
-func TestSendShortRefuses(t *testing.T) {
+func TestPlaceShortRefuses(t *testing.T) {
 	post := func(s *shortSender) {
 		s.post(OpSend, nil, func(w *SendWQE) { w.Flags, w.Inline, w.Length = Inline, append(w.Inline, 1, 2, 3), 3 })
 	}
@@ -199,7 +208,7 @@ func TestSendShortRefuses(t *testing.T) {
 	} {
 		s := newShortSender(t, c.typ, true)
 		s.room = 1000
-		if c.do(s); s.qp.SendShort(s.now, s.tx) != c.want {
+		if c.do(s); s.qp.PlaceShort(s.tx) != c.want {
 			t.Errorf("%s: %v, want %v", c.name, !c.want, c.want)
 		}
 		if n := len(s.packets); (n == 1) != c.want {
