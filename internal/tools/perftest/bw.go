@@ -18,14 +18,14 @@ type stream struct {
 	got       int
 	postTimes []time.Duration // without -D
 	doneTimes []time.Duration
-	begun     time.Time
-	began     bool
-	ended     time.Duration // of a receiver: when the last message arrived
-	sampled   uint64        // with -D: messages between the margins
-	wcs       [64]verbs.WC
-	wait      *waiter
-	timer     int
-	phase     phase
+	watch
+	began   bool
+	ended   time.Duration // of a receiver: when the last message arrived
+	sampled uint64        // with -D: messages between the margins
+	wcs     [64]verbs.WC
+	wait    *waiter
+	timer   int
+	phase   phase
 }
 
 // phase is the progress of a test with -D.
@@ -239,7 +239,8 @@ const lostAfter = 3 * time.Second
 
 // begin starts the clock.
 func (s *stream) begin() {
-	s.begun, s.began = time.Now(), true
+	s.start()
+	s.began = true
 	if s.cpuUtil {
 		s.cpuBefore = processorTimes()
 	}
@@ -263,7 +264,7 @@ func (s *stream) goesOn(sends, receives bool) bool {
 		return true
 	}
 	if s.timer++; s.timer%16 == 1 {
-		s.tick(time.Since(s.begun))
+		s.tick(s.elapsed())
 	}
 	if s.phase == over && s.infinite {
 		s.lap()
@@ -295,7 +296,7 @@ func (s *stream) post() (some bool, err error) {
 				s.markSignaled(e, &e.wrs[k], i)
 			}
 			if s.postTimes != nil {
-				now := time.Since(s.begun)
+				now := s.elapsed()
 				for k := range e.wrs {
 					s.postTimes[s.posted+k] = now
 				}
@@ -329,7 +330,7 @@ func (s *stream) complete() (int, error) {
 	if err != nil || n == 0 {
 		return n, err
 	}
-	now := time.Since(s.begun)
+	now := s.elapsed()
 	for i := range s.wcs[:n] {
 		wc := &s.wcs[i]
 		if err := wc.Err(); err != nil {
@@ -388,7 +389,7 @@ func (s *stream) receive() (int, error) {
 	if s.phase == sampling {
 		s.sampled += uint64(n)
 	}
-	s.ended = time.Since(s.begun)
+	s.ended = s.elapsed()
 	return n, nil
 }
 

@@ -10,8 +10,9 @@
 //	run.go      the order of steps     setup.go  buffers, queues, QPs; cm.go: the same with rdma_cm, xrc.go: with XRC
 //	bw.go       bandwidth              lat.go    latency
 //	report.go   results as text        plot.go   results as a picture
+//	watch.go   the time of messages
 //
-// It imports verbs, rdmacm, internal/{lookup,secret}, internal/tools/{chart,exchange,nearest,tool} and
+// It imports verbs, rdmacm, internal/{lookup,secret,spin}, internal/tools/{chart,exchange,nearest,tool} and
 // gonum.org/v1/plot.
 package perftest
 

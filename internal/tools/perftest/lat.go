@@ -22,10 +22,10 @@ func (r *run) latency() error {
 // rally is the latency test of one size.
 type rally struct {
 	*run
-	e       *end            // sends
-	in      *end            // receives; e itself but with XRC
-	times   []time.Duration // posting time of each message
-	begun   time.Time
+	e     *end            // sends
+	in    *end            // receives; e itself but with XRC
+	times []time.Duration // posting time of each message
+	watch
 	sampled uint64
 	busy    int // sends without a completion
 	wait    *waiter
@@ -45,7 +45,8 @@ func (r *run) latencyOf(size int) error {
 		r.cpuBefore = processorTimes()
 	}
 	_, receivers := r.receivers()
-	l := &rally{run: r, e: r.qps[0], in: receivers[0], begun: time.Now(), wait: r.newWaiter("the peer's message")}
+	l := &rally{run: r, e: r.qps[0], in: receivers[0], wait: r.newWaiter("the peer's message")}
+	l.start()
 	if r.duration == 0 {
 		l.times = make([]time.Duration, 0, r.iters)
 	}
@@ -70,11 +71,11 @@ func (l *rally) runs(n int) bool {
 	if l.duration == 0 {
 		return n < l.iters
 	}
-	return time.Since(l.begun) < seconds(l.duration)
+	return l.elapsed() < seconds(l.duration)
 }
 
 func (l *rally) stamp() {
-	t := time.Since(l.begun)
+	t := l.elapsed()
 	if l.duration == 0 {
 		l.times = append(l.times, t)
 	} else if m := seconds(l.margin); t >= m && t < seconds(l.duration)-m {
