@@ -14,9 +14,9 @@
 // Responder: refuse.go holds the refusals, duplicate.go repeated requests, uc.go, ud.go and xrc.go the other
 // transports, tag.go and tagged.go tag matching. Requester: early.go retransmits before the ACK timeout, window.go and
 // budget.go bound the bytes in flight, local.go executes the work requests that need no packet, reference.go sends
-// payload by reference, short.go sends short requests without Transmit. Both: shortreceive.go handles most short packets,
-// gather.go reads and writes the memory of SGEs, modify.go makes the transitions of ibv_modify_qp and state.go the
-// others, failure.go describes failures.
+// payload by reference, short.go sends short requests without Transmit. Both: shortreceive.go handles most short
+// packets, gather.go reads and writes the memory of SGEs, modify.go makes the transitions of ibv_modify_qp and state.go
+// the others, failure.go describes failures.
 //
 // Only the holder of a QP's shard may call its On... methods, Transmit and Modify. The package imports
 // internal/{wire,psn,mr,link,prefetch} and observe.

@@ -505,6 +505,11 @@ func (q *RecvQueue) peekOne() (wrid uint64, sge *SGE) {
 	return head.Addr, &room[0]
 }
 
+// takePeeked takes the receive that peekOne has returned.
+//
+// +checklocksignore: see RecvQueue
+func (q *RecvQueue) takePeeked() { q.taken++ }
+
 // prefetch asks for the oldest receive of a QP's own queue.
 //
 // +checklocksignore: see RecvQueue

@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A request that is posted to an idle queue, has data of one packet, inline or of one SGE, and a peer on this host needs
-// little of what Transmit does for any request. PlaceShort and SentShort do only that. The result is the same: the same
-// packet and the same state (decision 49).
+// A request that is posted to an idle queue, has data of one packet, inline or of one SGE, and a peer on this host
+// needs little of what Transmit does for any request. PlaceShort and SentShort do only that. The result is the same:
+// the same packet and the same state (decision 49).
 
 // shortOps are the operations of such requests.
 const shortOps = 1<<OpSend | 1<<OpSendImm | 1<<OpWrite | 1<<OpWriteImm

@@ -67,8 +67,8 @@ func (s *shortSender) state() string {
 	}
 	r.qp, r.sq, r.pieces, r.bad, r.keep = nil, nil, nil, nil, nil
 	qp := s.qp
-	return fmt.Sprintf("%+v keep %s bad %v\n%s\n%+v\n%d %d %v", r, keep, qp.req.bad, wqes, qp.Counters, qp.Deadline(), qp.State(),
-		qp.pace)
+	return fmt.Sprintf("%+v keep %s bad %v\n%s\n%+v\n%d %d %v", r, keep, qp.req.bad, wqes, qp.Counters,
+		qp.Deadline(), qp.State(), qp.pace)
 }
 
 // step does something at random; equal rnd do the same.
@@ -138,8 +138,8 @@ func (s *shortSender) postAny(rnd *rand.Rand) {
 	})
 }
 
-// PlaceShort and SentShort leave the same packets, completions and state as Transmit, whatever happened before: losses, pauses, full
-// windows, rates, requests of other kinds.
+// PlaceShort and SentShort leave the same packets, completions and state as Transmit, whatever happened before: losses,
+// pauses, full windows, rates, requests of other kinds.
 func TestPlaceShortIsTransmit(t *testing.T) {
 	used := 0
 	for seed := range uint64(120) {

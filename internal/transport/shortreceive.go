@@ -53,7 +53,7 @@ func (r *responder) onShortSend(p *link.RxPacket, h wire.BTH) bool {
 	if _, ok := mr.Copy(dst, data); !ok {
 		return false
 	}
-	r.rq.taken++
+	r.rq.takePeeked()
 	qp.Counters.RxDataBytes += uint64(len(data))
 	r.dupNext, r.gapReported = noRun, false
 	seq := r.epsn

@@ -45,9 +45,10 @@ func (s *shortReceiver) state() string {
 		held = fmt.Sprint(r.recv.wqe, r.recv.room, r.recv.got, r.recv.sge, r.recv.off)
 	}
 	q := s.qp.RQ
-	return s.shortSender.state() + fmt.Sprintf("\nepsn %d msn %d fresh %v gap %v lost %d dup %d phase %d held %s write %v "+
-		"replies %d %d %d %+v receives %d %d\nevents %q sum %d", r.epsn, r.msn, r.fresh, r.gapReported, r.lost, r.dupNext,
-		r.phase, held, r.write, r.head, r.kept, r.todo, r.tail, q.taken, q.fill, s.events, sum(s.mem.Buf[:8192]))
+	return s.shortSender.state() + fmt.Sprintf("\nepsn %d msn %d fresh %v gap %v lost %d dup %d phase %d held %s write %v",
+		r.epsn, r.msn, r.fresh, r.gapReported, r.lost, r.dupNext, r.phase, held, r.write) +
+		fmt.Sprintf("\nreplies %d %d %d %+v receives %d %d\nevents %q sum %d",
+			r.head, r.kept, r.todo, r.tail, q.taken, q.fill, s.events, sum(s.mem.Buf[:8192]))
 }
 
 func sum(b []byte) (n uint64) {

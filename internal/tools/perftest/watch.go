@@ -6,8 +6,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/spin"
 )
 
-// watch measures the time of messages, from start on. time.Since takes three times as long, which is a fifth of the time
-// of a short message through shared memory.
+// watch measures the time of messages, from start on. time.Since takes three times as long, which is a fifth of the
+// time of a short message through shared memory.
 type watch struct {
 	clock *spin.Clock
 	begun int64
