@@ -31,7 +31,7 @@ func (qp *QP) usual(p *link.RxPacket, h wire.BTH) bool {
 		a.PKey > fullMember && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
 }
 
-// fullMember is the bit of the P_Keys of full members; no other bit is set in the key of an empty entry of such.
+// fullMember is the bit that the P_Key of a full member has. A key without another bit is that of an empty entry.
 const fullMember = 0x8000
 
 // onShortSend executes a SEND of one packet, if it is the expected one and finds a receive of the QP's own queue with
