@@ -126,6 +126,9 @@ func (s *shortSender) postAny(rnd *rand.Rand) {
 	flags := Signaled & SendFlags(rnd.Uint32()|rnd.Uint32())
 	flags |= Solicited&SendFlags(rnd.Uint32()) | Fence&SendFlags(rnd.Uint32()&rnd.Uint32())
 	sges := s.sges(rnd.IntN(1000), n)
+	if rnd.IntN(8) == 0 {
+		sges = s.sges(rnd.IntN(1000), n, rnd.IntN(10))
+	}
 	if rnd.IntN(400) == 0 {
 		sges[0].LKey++
 	}
