@@ -142,3 +142,28 @@ func TestStalledTurn(t *testing.T) {
 		t.Errorf("after everything was sent: busy %v, stalled %v", busy, stalled)
 	}
 }
+
+// An acknowledgement for which the link has no room waits for it. Each turn tries once, and counts one message without
+// an answer at most.
+func TestAcknowledgementWaitsForRoom(t *testing.T) {
+	m := newManual(t, 1)
+	qp := newQP(t, m.Engine, m.NewCQ(8, 0, silent{}), silent{})
+	connectQP(t, qp, 0x1000, 14)
+	s := m.shards[0]
+	f := &full{Port: s.port}
+	s.port, s.tx.Direct = f, f
+	write := make([]byte, wire.BTHLen+wire.RETHLen) // of no bytes
+	wire.BTH(write).Put(wire.RC|wire.WriteOnly, 0, 0xffff, qp.Num(), 0, wire.BTHAckReq)
+	s.hold()
+	defer s.release()
+	qp.Sched.Answers = 3
+	s.deliver(&link.RxPacket{Data: write, Src: localAddr, Dst: localAddr})
+	if busy := s.step(s.eng.now()); !busy || !s.stalled || f.refused != 1 || qp.Sched.Answers != 3 {
+		t.Errorf("busy %v, stalled %v, %d places refused, %d answers: want one and 3", busy, s.stalled, f.refused,
+			qp.Sched.Answers)
+	}
+	f.open = true
+	if busy := s.step(s.eng.now()); busy || s.stalled || qp.Replying() {
+		t.Errorf("with room: busy %v, stalled %v, replying %v", busy, s.stalled, qp.Replying())
+	}
+}

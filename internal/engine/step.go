@@ -194,27 +194,28 @@ func (s *shard) transmit() (more bool) {
 	return !s.runq.empty()
 }
 
-// sendOneAck is transmit for a run queue with one QP that has nothing but an acknowledgement to send. Otherwise it
-// returns false.
+// sendOneAck is transmit for a run queue with one QP that has nothing but an acknowledgement to send. Otherwise, or if
+// the link had no room, it returns false.
 func (s *shard) sendOneAck() bool {
 	qp := s.runq.first
 	if qp == nil || qp.Sched.Next != nil || qp.Sched.Dead || s.tap != nil || !s.tx.Empty() ||
 		qp.Due() != transport.DueAck {
 		return false
 	}
+	s.runq.pop()
 	if !s.holds(qp) {
 		s.loans.begin(s, qp)
-		if !qp.SendAck(s.tx) {
-			return false
+		if qp.SendAck(s.tx) {
+			s.stalled = false
+			s.sole, s.resent = qp, qp.Counters.RetransmitPackets
+			s.send()
+		} else {
+			s.blocked.push(qp)
 		}
-		s.stalled = false
-		s.sole, s.resent = qp, qp.Counters.RetransmitPackets
-		s.send()
 	}
-	s.runq.pop()
 	s.setTimer(qp)
 	s.raiseSignals()
-	return true
+	return s.blocked.empty()
 }
 
 // flushReplies sends the pending replies of a QP that is about to be reset or destroyed: a program may destroy a QP

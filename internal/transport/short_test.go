@@ -148,19 +148,7 @@ func TestPlaceShortIsTransmit(t *testing.T) {
 	for seed := range uint64(120) {
 		long, short := newShortSender(t, RC, false), newShortSender(t, RC, true)
 		for n := range 200 {
-			for _, s := range []*shortSender{long, short} {
-				s.step(rand.New(rand.NewPCG(seed, uint64(n))))
-				s.now += 1000
-			}
-			if !slices.EqualFunc(long.packets, short.packets, bytes.Equal) {
-				t.Fatalf("seed %d step %d: packets\n%x\nwant\n%x", seed, n, short.packets, long.packets)
-			}
-			if got, want := short.state(), long.state(); got != want {
-				t.Fatalf("seed %d step %d: state\n%s\nwant\n%s", seed, n, got, want)
-			}
-			if got, want := completions(short.sender), completions(long.sender); got != want {
-				t.Fatalf("seed %d step %d: completions\n%s\nwant\n%s", seed, n, got, want)
-			}
+			sameStep(t, seed, n, long, short)
 			if long.qp.State() != RTS {
 				break
 			}
@@ -172,11 +160,43 @@ func TestPlaceShortIsTransmit(t *testing.T) {
 	}
 }
 
-// completions describes and takes the completions.
-func completions(s *sender) (l string) {
+// A twin is an end that takes part in sameStep.
+type twin interface {
+	step(rnd *rand.Rand)
+	state() string
+	base() *shortSender
+}
+
+func (s *shortSender) base() *shortSender { return s }
+
+// sameStep lets both ends do the same at random, and compares their packets, state and completions.
+func sameStep(t *testing.T, seed uint64, n int, long, short twin) {
+	t.Helper()
+	for _, s := range []twin{long, short} {
+		s.step(rand.New(rand.NewPCG(seed, uint64(n))))
+		s.base().now += 1000
+	}
+	if got, want := short.base().packets, long.base().packets; !slices.EqualFunc(want, got, bytes.Equal) {
+		t.Fatalf("seed %d step %d: packets\n%x\nwant\n%x", seed, n, got, want)
+	}
+	if got, want := short.state(), long.state(); got != want {
+		t.Fatalf("seed %d step %d: state\n%s\nwant\n%s", seed, n, got, want)
+	}
+	if got, want := short.base().completed(), long.base().completed(); got != want {
+		t.Fatalf("seed %d step %d: completions\n%s\nwant\n%s", seed, n, got, want)
+	}
+}
+
+// completed describes and takes the completions.
+func (s *shortSender) completed() (l string) {
 	for _, e := range s.cqes {
-		l += fmt.Sprintln(e.WRID, e.Status, e.Op, e.ByteLen, e.Slot)
-		s.qp.SQ.Release(e.Slot)
+		l += fmt.Sprintln(e.WRID, e.Status, e.Op, e.Flags, e.Solicited, e.ByteLen, e.Imm, e.QPN, e.SrcQP, e.PKeyIndex, e.Send,
+			e.Slot, e.QP == s.qp, e.SRQ == s.qp.RQ, e.Tags)
+		if e.Send {
+			s.qp.SQ.Release(e.Slot)
+		} else {
+			s.qp.RQ.Release(1)
+		}
 	}
 	s.cqes = s.cqes[:0]
 	return l

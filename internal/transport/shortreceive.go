@@ -3,7 +3,6 @@ package transport
 import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
-	"github.com/verbena-rdma/verbena/internal/psn"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -18,21 +17,21 @@ func (qp *QP) onShort(now int64, p *link.RxPacket) bool {
 	case wire.RC | wire.SendOnly:
 		return qp.usual(p, h) && qp.resp.onShortSend(p, h)
 	case wire.RC | wire.Ack:
-		return qp.usual(p, h) && qp.req.onShortAck(now, p, h)
+		if qp.usual(p, h) {
+			qp.req.onResponse(now, p, h.Opcode().Info())
+			return true
+		}
 	}
 	return false
 }
 
-// usual reports whether an RC packet has come over the primary path, with the same P_Key as the QP's, to a QP in RTS
+// usual reports whether an RC packet has come over the primary path, with a P_Key that permits it, to a QP in RTS
 // without keep-alive.
 func (qp *QP) usual(p *link.RxPacket, h wire.BTH) bool {
 	a := &qp.attr
-	return qp.Type == RC && qp.State() == RTS && a.Mig == Migrated && reaches(qp.path, p) && h.PKey() == a.PKey &&
-		a.PKey > fullMember && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
+	return qp.Type == RC && qp.State() == RTS && a.Mig == Migrated && reaches(qp.path, p) &&
+		PKeyMatch(h.PKey(), a.PKey) && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
 }
-
-// fullMember is the bit that the P_Key of a full member has. A key without another bit is that of an empty entry.
-const fullMember = 0x8000
 
 // onShortSend executes a SEND of one packet, if it is the expected one and finds a receive of the QP's own queue with
 // one SGE, where its data fit and may be written.
@@ -74,21 +73,4 @@ func (r *responder) onShortSend(p *link.RxPacket, h wire.BTH) bool {
 // complete, and no NAK waits to be sent.
 func (r *responder) calm() bool {
 	return !r.fresh && r.phase == between && !r.recv.held && r.tail.kind <= tailAck
-}
-
-// onShortAck handles an acknowledgement that is no NAK.
-func (r *requester) onShortAck(now int64, p *link.RxPacket, h wire.BTH) bool {
-	if !wire.AETH(p.Data[wire.BTHLen:]).IsAck() {
-		return false
-	}
-	r.heard = true
-	at := h.PSN()
-	if (at-r.una)&psn.Mask >= (r.max-r.una)&psn.Mask {
-		return true
-	}
-	if !r.advance(now, psn.Next(at)) {
-		r.onLostResponse(now)
-	}
-	r.runDeferred()
-	return true
 }

@@ -1,11 +1,10 @@
 package transport
 
 import (
-	"bytes"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +23,6 @@ func newShortReceiver(t *testing.T, short bool) *shortReceiver {
 	s := &shortReceiver{newShortSender(t, RC, short), make(map[wire.Opcode]int)}
 	s.qp.attr.Access = uint32(mr.RemoteRead | mr.RemoteWrite)
 	s.qp.RQ.Init(16, 2, false, testPD)
-	s.room = 1 << 20
 	return s
 }
 
@@ -47,20 +45,13 @@ func (s *shortReceiver) state() string {
 	q := s.qp.RQ
 	return s.shortSender.state() + fmt.Sprintf("\nepsn %d msn %d fresh %v gap %v lost %d dup %d phase %d held %s write %v",
 		r.epsn, r.msn, r.fresh, r.gapReported, r.lost, r.dupNext, r.phase, held, r.write) +
-		fmt.Sprintf("\nreplies %d %d %d %+v receives %d %d\nevents %q sum %d",
-			r.head, r.kept, r.todo, r.tail, q.taken, q.fill, s.events, sum(s.mem.Buf[:8192]))
-}
-
-func sum(b []byte) (n uint64) {
-	for i, c := range b {
-		n += uint64(c) * uint64(i+1)
-	}
-	return n
+		fmt.Sprintf("\nreplies %d %d %d %+v receives %d %d\nevents %q memory %#x",
+			r.head, r.kept, r.todo, r.tail, q.taken, q.fill, s.events, crc32.ChecksumIEEE(s.mem.Buf[:8192]))
 }
 
 // step does something at random; equal rnd do the same.
 func (s *shortReceiver) step(rnd *rand.Rand) {
-	s.shortSender.room = 1 << 20
+	s.room = 1 << 20
 	switch k := rnd.IntN(100); {
 	case k < 40:
 		s.postReceive(rnd)
@@ -188,19 +179,7 @@ func TestOnShortIsOnPacket(t *testing.T) {
 	for seed := range uint64(200) {
 		long, short := newShortReceiver(t, false), newShortReceiver(t, true)
 		for n := range 200 {
-			for _, s := range []*shortReceiver{long, short} {
-				s.step(rand.New(rand.NewPCG(seed, uint64(n))))
-				s.now += 1000
-			}
-			if !slices.EqualFunc(long.packets, short.packets, bytes.Equal) {
-				t.Fatalf("seed %d step %d: packets\n%x\nwant\n%x", seed, n, short.packets, long.packets)
-			}
-			if got, want := short.state(), long.state(); got != want {
-				t.Fatalf("seed %d step %d: state\n%s\nwant\n%s", seed, n, got, want)
-			}
-			if got, want := short.completed(), long.completed(); got != want {
-				t.Fatalf("seed %d step %d: completions\n%s\nwant\n%s", seed, n, got, want)
-			}
+			sameStep(t, seed, n, long, short)
 		}
 		for op, n := range short.used {
 			used[op] += n
@@ -209,19 +188,4 @@ func TestOnShortIsOnPacket(t *testing.T) {
 	if used[wire.SendOnly] < 2000 || used[wire.Ack] < 500 {
 		t.Errorf("onShort has handled %v, want thousands", used)
 	}
-}
-
-// completed describes and takes the completions.
-func (s *shortReceiver) completed() (l string) {
-	for _, e := range s.cqes {
-		l += fmt.Sprintln(e.WRID, e.Status, e.Op, e.Flags, e.Solicited, e.ByteLen, e.Imm, e.QPN, e.SrcQP, e.PKeyIndex, e.Send,
-			e.Slot, e.QP == s.qp, e.SRQ == s.qp.RQ, e.Tags)
-		if e.Send {
-			s.qp.SQ.Release(e.Slot)
-		} else {
-			s.qp.RQ.Release(1)
-		}
-	}
-	s.cqes = s.cqes[:0]
-	return l
 }
