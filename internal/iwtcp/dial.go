@@ -2,6 +2,7 @@ package iwtcp
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"syscall"
@@ -26,13 +27,23 @@ var prepare = func(c syscall.RawConn, anyPort bool) error {
 	return err
 }
 
+// Pauses before a connection that nobody takes is tried again: pauseFirst, then twice the one before, up to pauseLast.
+// Tests change them. Some servers listen anew for each connection, as those of perftest do with -R, and their clients
+// do not wait for that.
+var pauseFirst, pauseLast = time.Millisecond, 128 * time.Millisecond
+
 // Dial connects to remote and begins the start-up. local may have the port 0. The error is a *Refused if the peer has
 // rejected the connection.
 func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*Conn, error) {
-	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local), Control: func(_, _ string, c syscall.RawConn) error {
-		return prepare(c, local.Port() == 0)
-	}}
-	c, err := d.DialContext(ctx, "tcp", remote.String())
+	c, err := connect(ctx, local, remote)
+	for pause := pauseFirst; pause <= pauseLast && errors.Is(err, syscall.ECONNREFUSED); pause *= 2 {
+		select {
+		case <-time.After(pause):
+			c, err = connect(ctx, local, remote)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if err != nil {
 		return nil, noConnection(err, local, remote)
 	}
@@ -47,6 +58,14 @@ func Dial(ctx context.Context, local, remote netip.AddrPort, o iwarp.Options) (*
 		return nil, err
 	}
 	return made, nil
+}
+
+// connect makes a connection of TCP.
+func connect(ctx context.Context, local, remote netip.AddrPort) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(local), Control: func(_, _ string, c syscall.RawConn) error {
+		return prepare(c, local.Port() == 0)
+	}}
+	return d.DialContext(ctx, "tcp", remote.String())
 }
 
 // initiate is the start-up of an initiator. The end of ctx ends it.

@@ -1,0 +1,74 @@
+package iwtcp
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/verbena-rdma/verbena/internal/iwarp"
+)
+
+// atConnect calls do before each connection of TCP, with its number from 1. The pauses between them are first and
+// upward.
+func atConnect(t *testing.T, first time.Duration, do func(n int)) {
+	t.Helper()
+	oldPrepare, oldFirst, oldLast := prepare, pauseFirst, pauseLast
+	t.Cleanup(func() { prepare, pauseFirst, pauseLast = oldPrepare, oldFirst, oldLast })
+	pauseFirst, pauseLast = first, 4*first
+	n := 0
+	prepare = func(c syscall.RawConn, anyPort bool) error {
+		n++
+		do(n)
+		return oldPrepare(c, anyPort)
+	}
+}
+
+// A dialer whose server is about to listen again, as that of perftest between two connections, tries again. The
+// connection keeps the port of its own side.
+func TestDialBeforeTheServerListens(t *testing.T) {
+	for _, port := range []uint16{0, freePort(t)} {
+		at := netip.AddrPortFrom(loopbackAny.Addr(), freePort(t))
+		atConnect(t, time.Millisecond, func(n int) {
+			if n != 3 {
+				return
+			}
+			l, err := Listen(at, false, func(r *Request) {
+				if _, remote := r.Addrs(); port != 0 && remote.Port() != port {
+					t.Errorf("the port is %d, not %d", remote.Port(), port)
+				}
+				_ = r.Reject([]byte("here"))
+			})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			t.Cleanup(l.Close)
+		})
+		_, err := Dial(t.Context(), netip.AddrPortFrom(loopbackAny.Addr(), port), at, iwarp.Options{})
+		if no := (*Refused)(nil); !errors.As(err, &no) || string(no.Private) != "here" {
+			t.Errorf("port %d: %v", port, err)
+		}
+	}
+}
+
+// A dialer whose server does not listen gives up, and a context ends its pauses.
+func TestDialGivesUp(t *testing.T) {
+	at := netip.AddrPortFrom(loopbackAny.Addr(), freePort(t))
+	tries := 0
+	atConnect(t, time.Millisecond, func(n int) { tries = n })
+	if _, err := Dial(t.Context(), loopbackAny, at, iwarp.Options{}); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Error(err)
+	}
+	if tries != 4 { // after pauses of 1, 2 and 4 ms
+		t.Errorf("%d tries", tries)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	atConnect(t, time.Hour, func(int) { time.AfterFunc(time.Millisecond, cancel) })
+	if _, err := Dial(ctx, loopbackAny, at, iwarp.Options{}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
