@@ -10,3 +10,9 @@ next:
 	DECQ CX
 	JNE  next
 	RET
+
+// func forWrite(p unsafe.Pointer)
+TEXT ·forWrite(SB), NOSPLIT, $0-8
+	MOVQ p+0(FP), AX
+	BYTE $0x0F; BYTE $0x0D; BYTE $0x08 // PREFETCHW (AX), which Go's assembler does not know
+	RET

@@ -10,3 +10,9 @@ next:
 	SUB  $1, R1
 	CBNZ R1, next
 	RET
+
+// func forWrite(p unsafe.Pointer)
+TEXT ·forWrite(SB), NOSPLIT, $0-8
+	MOVD p+0(FP), R0
+	PRFM (R0), PSTL1KEEP
+	RET

@@ -8,3 +8,8 @@ import "unsafe"
 //
 //go:noescape
 func lines(p unsafe.Pointer, n uintptr)
+
+// forWrite asks for the line of p, to write to it. An address without memory has no effect.
+//
+//go:noescape
+func forWrite(p unsafe.Pointer)

@@ -5,3 +5,5 @@ package prefetch
 import "unsafe"
 
 func lines(unsafe.Pointer, uintptr) {}
+
+func forWrite(unsafe.Pointer) {}

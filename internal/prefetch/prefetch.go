@@ -1,7 +1,8 @@
 // Package prefetch asks the processor to read memory into its caches before it is used.
 //
 // A message on one of very many QPs touches some twenty cache lines that are in none of the caches. One after the
-// other, each takes as long as fifty instructions and more. Asked for together, most arrive at the same time.
+// other, each takes as long as fifty instructions and more. Asked for together, most arrive at the same time. A line
+// that another processor has used last is also asked for before it is written.
 //
 // It imports nothing of the module. On processors other than amd64 and arm64 it does nothing.
 package prefetch
@@ -46,6 +47,10 @@ func Part[T any](p *T, from, to uintptr) {
 // Value asks for the memory of *p. It returns at once, and reads nothing itself: concurrent changes of *p are no data
 // race. p may be nil.
 func Value[T any](p *T) { Part(p, 0, unsafe.Sizeof(*p)) }
+
+// ForWrite asks for the line of p, which other processors' caches lose, so that a store to it need not wait. It changes
+// nothing. The caller may write to that memory.
+func ForWrite(p unsafe.Pointer) { forWrite(p) }
 
 // linesOf returns the number of lines of n bytes at p.
 func linesOf(p unsafe.Pointer, n uintptr) uintptr {

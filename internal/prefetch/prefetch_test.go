@@ -1,12 +1,21 @@
 package prefetch
 
-import "testing"
+import (
+	"slices"
+	"testing"
+	"unsafe"
+)
 
 // Values of any size, at any address, with or without memory, may be asked for.
 func TestValue(t *testing.T) {
 	b := make([]byte, 8192)
 	for i := range b {
 		Value(&b[i])
+		ForWrite(unsafe.Pointer(&b[i]))
+	}
+	ForWrite(nil)
+	if slices.Max(b) != 0 {
+		t.Error("the memory has changed")
 	}
 	Value((*[4096]byte)(b))
 	Value((*[4096]byte)(b[4096:]))

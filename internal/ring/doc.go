@@ -14,5 +14,5 @@
 //
 // Publish makes records visible, many at once: it writes their words first, that of the first record last.
 //
-// The package imports the standard library only. It maps no memory and wakes no process.
+// The package imports internal/prefetch. It maps no memory and wakes no process.
 package ring

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"github.com/verbena-rdma/verbena/internal/prefetch"
 )
 
 // Line is the alignment of records in bytes, the size of a cache line.
@@ -141,7 +143,14 @@ func (p *Producer) append(word, need uint64) {
 		*wordAt(p.base, p.tail&p.mask) = word
 	}
 	p.tail += need
+	if need == Line {
+		prefetch.ForWrite(unsafe.Add(p.base, (p.tail+ahead)&p.mask))
+	}
 }
+
+// ahead is the distance of the line that is fetched when a record of one line is appended. The consumer's cache has it,
+// from the last round. A store waits until the line has come from there, and later stores wait for that one.
+const ahead = 4 * Line
 
 // room reports whether need bytes are free, followed by a line for the word after the last record.
 func (p *Producer) room(need uint64) bool {

@@ -67,7 +67,7 @@ type requester struct {
 	retries      int
 	rnrTries     int
 	rewoundByNAK bool   // rewound to una: responses may belong to the first transmission
-	unmapped     bool   // the data of the request that PlaceShort has placed could not be read
+	unmapped     bool   // the data of the request that placeShort has placed could not be read
 	rewound      bool   // went back to una for any reason: answers to what follows it may be those from before
 	heard        bool   // a response has arrived since RESET
 	why          string // reason of the last rewind
@@ -208,6 +208,7 @@ func (r *requester) bytes(w *SendWQE, n uint32) uint32 {
 
 // transmit appends at most budget packets to tx and reports whether more can be sent at once.
 func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
+	budget -= r.transmitShort(now, tx, budget)
 	for ; r.pending(); budget -= r.took {
 		r.took = 1
 		if budget <= 0 {

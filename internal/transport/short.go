@@ -6,9 +6,9 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// A request that is posted to an idle queue, has data of one packet, inline or of one SGE, and a peer on this host
-// needs little of what Transmit does for any request. PlaceShort and SentShort do only that. The result is the same:
-// the same packet and the same state (decision 49).
+// A request that has data of one packet, inline or of one SGE, and a peer on this host needs little of what is done for
+// any request. placeShort and sentShort do only that. The result is the same: the same packet and the same state
+// (decision 49).
 
 // shortOps are the operations of such requests.
 const shortOps = 1<<OpSend | 1<<OpSendImm | 1<<OpWrite | 1<<OpWriteImm
@@ -18,9 +18,26 @@ const shortOps = 1<<OpSend | 1<<OpSendImm | 1<<OpWrite | 1<<OpWriteImm
 // do. After it the caller passes tx to the link, and calls SentShort: the peer need not wait for what that does.
 func (qp *QP) PlaceShort(tx *link.TxBatch) bool {
 	r := &qp.req
-	if qp.Type != RC || !r.calm() || qp.resp.pending() || r.sq.Posted()-r.cur != 1 {
-		return false
+	return qp.Type == RC && r.calm() && !qp.resp.pending() && r.sq.Posted()-r.cur == 1 && r.placeShort(tx)
+}
+
+// SentShort notes that the request that PlaceShort has placed was sent.
+func (qp *QP) SentShort(now int64) { qp.req.sentShort(now) }
+
+// transmitShort appends at most budget packets of such requests, those that come next, and returns their number.
+func (r *requester) transmitShort(now int64, tx *link.TxBatch, budget int) (n int) {
+	if r.qp.Type != RC || tx.Tap != nil || r.cur == r.sq.Posted() || !r.qp.Near(tx) {
+		return 0
 	}
+	for posted := r.sq.Posted(); n < budget && r.cur != posted && r.calm() && r.placeShort(tx); n++ {
+		r.sentShort(now)
+	}
+	return n
+}
+
+// placeShort places the packet of the request at cur, if it is such a request. calm has returned true.
+func (r *requester) placeShort(tx *link.TxBatch) bool {
+	qp := r.qp
 	w := r.sq.At(r.cur)
 	if 1<<w.Op&shortOps == 0 || w.Flags&Fence != 0 || w.Length > r.mtu || w.own ||
 		(r.nxt-r.una)&psn.Mask >= maxSpan || !r.win.admits(int(w.Length)+packetCost) {
@@ -63,9 +80,9 @@ func (r *requester) shortData(w *SendWQE) (data []byte, ok bool) {
 	return data, err == nil
 }
 
-// SentShort notes that the request that PlaceShort has placed was sent.
-func (qp *QP) SentShort(now int64) {
-	r := &qp.req
+// sentShort notes that the request that placeShort has placed was sent.
+func (r *requester) sentShort(now int64) {
+	qp := r.qp
 	w := r.sq.At(r.cur)
 	cost := int(w.Length) + packetCost
 	w.first, w.sent, w.begun, w.count, w.cell = r.nxt, now, true, 1, 1

@@ -15,6 +15,7 @@ import (
 type places struct {
 	packets [][]byte
 	room    int
+	train   int
 }
 
 func (p *places) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
@@ -26,7 +27,7 @@ func (p *places) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
 	return p.packets[len(p.packets)-1], true
 }
 
-func (p *places) Train(*link.Path, uint32) int { return 0 }
+func (p *places) Train(*link.Path, uint32) int { return p.train }
 
 // A shortSender sends what it can by PlaceShort if short is set, and all by Transmit otherwise.
 type shortSender struct {
@@ -139,6 +140,64 @@ func (s *shortSender) postAny(rnd *rand.Rand) {
 			w.Inline, w.SGEs = append(w.Inline[:0], s.mem.Buf[:n]...), nil
 		}
 	})
+}
+
+// A quietTap captures nothing.
+type quietTap struct{ link.Tap }
+
+func (quietTap) Placed(*link.Path, []byte, bool) {}
+func (quietTap) Request(uint64, uint32, string)  {}
+func (quietTap) Sent()                           {}
+
+// transmitShort leaves the same packets, completions and state as the general code, which sends if there is a capture.
+func TestTransmitShortIsTransmit(t *testing.T) {
+	for seed := range uint64(120) {
+		long, short := newShortSender(t, RC, false), newShortSender(t, RC, false)
+		long.tx.Tap = quietTap{}
+		long.train, short.train = 1, 1
+		for n := range 200 {
+			sameStep(t, seed, n, long, short)
+			if long.qp.State() != RTS {
+				break
+			}
+		}
+	}
+}
+
+// transmitShort takes the requests up to the first one that is not short, at most as many as the budget, and only if
+// the peer is on this host and nothing is captured.
+func TestTransmitShortTakes(t *testing.T) {
+	post := func(s *shortSender, n int) {
+		for range n {
+			s.post(OpSend, nil, func(w *SendWQE) { w.Flags, w.Inline, w.Length = Inline, append(w.Inline, 1, 2, 3), 3 })
+		}
+	}
+	for _, c := range []struct {
+		name string
+		typ  Type
+		do   func(s *shortSender)
+		want int
+	}{
+		{"nothing posted", RC, func(*shortSender) {}, 0},
+		{"three", RC, func(s *shortSender) { post(s, 3) }, 3},
+		{"budget", RC, func(s *shortSender) { post(s, 9) }, 5},
+		{"no room after two", RC, func(s *shortSender) { post(s, 4); s.room = 2 }, 2},
+		{"a READ behind two", RC, func(s *shortSender) { post(s, 2); s.post(OpRead, s.sges(0, 8), nil); post(s, 1) }, 2},
+		{"a READ first", RC, func(s *shortSender) { s.post(OpRead, s.sges(0, 8), nil); post(s, 2) }, 0},
+		{"UC", UC, func(s *shortSender) { post(s, 3) }, 0},
+		{"the QP's own", RC, func(s *shortSender) { post(s, 3); s.qp.SQ.At(s.qp.req.cur + 1).own = true }, 1},
+		{"capture", RC, func(s *shortSender) { post(s, 3); s.tx.Tap = quietTap{} }, 0},
+		{"over UDP", RC, func(s *shortSender) { post(s, 3); s.train = 0 }, 0},
+		{"SQD", RC, func(s *shortSender) { s.modify(SQD, Attr{}, 0); post(s, 3) }, 0},
+		{"window", RC, func(s *shortSender) { s.qp.SetWindow(2*(3+packetCost), nil); post(s, 3) }, 2},
+	} {
+		s := newShortSender(t, c.typ, false)
+		s.room, s.train = 1000, 1
+		c.do(s)
+		if n := s.qp.req.transmitShort(s.now, s.tx, 5); n != c.want || len(s.packets) != c.want {
+			t.Errorf("%s: %d, %d packets, want %d", c.name, n, len(s.packets), c.want)
+		}
+	}
 }
 
 // PlaceShort and SentShort leave the same packets, completions and state as Transmit, whatever happened before: losses,
