@@ -66,7 +66,7 @@ type DriverCQEvents interface {
 type DriverQPEvents interface {
 	DriverEvents
 	// StateChanged reports that the QP moved by itself, to SQE or ERR. It comes after the move and before any later
-	// Modify of the QP is answered.
+	// Modify of the QP is answered. On software devices the completion of what has failed comes after it.
 	StateChanged(s QPState)
 }
 

@@ -21,6 +21,7 @@ type side struct {
 	rq     *transport.RecvQueue
 	done   []transport.CQE // in order of completion
 	events []transport.Event
+	moved  bool // the state has changed
 }
 
 const (
@@ -30,6 +31,9 @@ const (
 )
 
 func (s *side) Push(e *transport.CQE) {
+	if e.Status != transport.Success && !s.moved {
+		s.t.Errorf("request %d ended with status %d before the state changed", e.WRID, e.Status)
+	}
 	s.done = append(s.done, *e)
 	if e.Send {
 		e.SQ.Release(e.Slot)
@@ -39,7 +43,7 @@ func (s *side) Push(e *transport.CQE) {
 }
 
 func (s *side) Raise(ev transport.Event)       { s.events = append(s.events, ev) }
-func (s *side) StateChanged(_ transport.State) {}
+func (s *side) StateChanged(_ transport.State) { s.moved = true }
 
 // newSide makes a QP with a region of size bytes at testBase that permits everything.
 func newSide(t testing.TB, p Params, size int) *side {

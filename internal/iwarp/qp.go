@@ -151,14 +151,22 @@ func (q *QP) die(r *refusal, seg iwarp.Segment, n int) {
 		ev = transport.EventQPFatal
 	}
 	q.dying = true
-	q.failReceive(r.recv, r.why)
-	q.end(transport.FatalErr, "the stream was terminated: "+r.why)
+	var failed *transport.Failure
+	if r.recv != transport.Success && q.message.held {
+		failed = &transport.Failure{Status: r.recv, QPN: q.Num, Reason: r.why}
+		q.first = failed
+	}
+	q.endWith(transport.FatalErr, "the stream was terminated: "+r.why, failed)
 	q.Host.Raise(ev)
 }
 
 // end moves the QP to ERR: what was sent completes, everything else is flushed. If dying is set a Terminate is sent.
 // s is WRFlushErr for an orderly end; another status is that of the first failure, which the flushed requests name.
-func (q *QP) end(s transport.Status, why string) {
+func (q *QP) end(s transport.Status, why string) { q.endWith(s, why, nil) }
+
+// endWith is end. The receive of the current message completes with receive, unless that is nil: after the state has
+// changed, as all that is not successful, so that a program that polls the completion finds the QP in ERR.
+func (q *QP) endWith(s transport.Status, why string, receive *transport.Failure) {
 	if q.state == transport.Err {
 		return
 	}
@@ -167,9 +175,12 @@ func (q *QP) end(s transport.Status, why string) {
 		q.first = &transport.Failure{Status: s, QPN: q.Num, Reason: why, Stream: true}
 	}
 	q.state = transport.Err
-	q.truncate()
-	q.flush()
 	q.Host.StateChanged(transport.Err)
+	q.truncate()
+	if receive != nil && q.message.held {
+		q.completeReceive(receive.Status, receive)
+	}
+	q.flush()
 }
 
 // flush completes what is left in the queues.

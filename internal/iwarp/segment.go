@@ -312,15 +312,6 @@ func (q *QP) endSend(n int) *refusal {
 	return nil
 }
 
-// failReceive completes the receive of a message that ends the stream.
-func (q *QP) failReceive(st transport.Status, why string) {
-	if st == transport.Success || !q.message.held {
-		return
-	}
-	q.first = &transport.Failure{Status: st, QPN: q.Num, Reason: why}
-	q.completeReceive(st, q.first)
-}
-
 func (q *QP) completeReceive(st transport.Status, cause *transport.Failure) {
 	q.message.held = false
 	if st != transport.WRFlushErr {

@@ -177,6 +177,7 @@ func (q *QP) receive(_ *Device, a *arrival, tag uint32) {
 func (q *QP) fail(f *failed) {
 	q.state.Store(uint32(transport.Err))
 	q.Up.StateChanged(transport.Err)
+	q.RQ.report(f)
 	q.flushReceives()
 	for q.unsent() && q.tx.TryLock() { // otherwise its holder does it; the state cannot change meanwhile
 		q.flushSends()

@@ -36,13 +36,15 @@ type failed struct {
 	status transport.Status
 	reason string
 	fatal  bool // it cannot be reported by a completion
+
+	receive *transport.CQE // the completion of the receive that has failed, if any
 }
 
 // take copies a frame into the oldest receive and completes it. It returns the failure that stops the queue, nil if
-// none.
+// none. The caller reports it when the queue has stopped, so that a program that polls the completion finds it stopped.
 func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
 	if r.CQ.Broken() {
-		return &failed{transport.FatalErr, "the completion queue has overflowed", true}
+		return overflowed()
 	}
 	if !r.Queue.Take(&r.wqe) {
 		if r.Flags&DelayDrop == 0 || !r.delayed.put(a, qpn, tag, d.cfg.Now()) {
@@ -72,13 +74,23 @@ func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
 	if status == transport.Success {
 		r.CQ.Push(e)
 		if r.CQ.Broken() {
-			return &failed{transport.FatalErr, "the completion queue has overflowed", true}
+			return overflowed()
 		}
 		return nil
 	}
 	e.Status, e.Cause = status, &transport.Failure{Status: status, QPN: qpn, Reason: reason}
-	r.CQ.Push(e)
-	return &failed{status, reason, false}
+	return &failed{status: status, reason: reason, receive: e}
+}
+
+func overflowed() *failed {
+	return &failed{status: transport.FatalErr, reason: "the completion queue has overflowed", fatal: true}
+}
+
+// report completes the receive that has failed.
+func (r *RQ) report(f *failed) {
+	if f.receive != nil {
+		r.CQ.Push(f.receive)
+	}
 }
 
 // scatter copies pieces into the receive's memory.
@@ -263,6 +275,7 @@ func (w *WQ) failed(f *failed) {
 		return
 	}
 	w.state = WQErr
+	w.report(f)
 	w.flush(w.Num)
 	if f.fatal {
 		w.Fatal()

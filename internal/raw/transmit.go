@@ -234,16 +234,16 @@ func (q *QP) broke() {
 	q.Up.Event(transport.EventQPFatal)
 }
 
-// failSend completes a request with an error and moves the QP to SQE.
+// failSend moves the QP to SQE and completes a request with an error.
 func (q *QP) failSend(w *transport.SendWQE, status transport.Status, reason string) {
+	if q.state.CompareAndSwap(uint32(transport.RTS), uint32(transport.SQE)) {
+		q.Up.StateChanged(transport.SQE)
+	}
 	slot := q.sent.Load()
 	q.cqe = transport.CQE{WRID: w.WRID, Status: status, QPN: q.Num, SQ: q.SQ, Send: true, Slot: slot, Frame: true}
 	q.cqe.Cause = &transport.Failure{Status: status, QPN: q.Num, Reason: reason}
 	q.SendCQ.Push(&q.cqe)
 	q.cut.active = false
-	if q.state.CompareAndSwap(uint32(transport.RTS), uint32(transport.SQE)) {
-		q.Up.StateChanged(transport.SQE)
-	}
 	q.sent.Store(slot + 1)
 }
 

@@ -88,15 +88,6 @@ func (qp *QP) enterReset() {
 	qp.baseFlags = wire.BTHMigReq
 }
 
-// failSend moves a UC or UD QP to SQE because of cause (V-QPS-13). The caller has already completed the failed work
-// request; the rest of the send queue is flushed (V-QPS-14).
-func (qp *QP) failSend(cause *Failure) {
-	qp.first = cause
-	qp.state.Store(uint32(SQE))
-	qp.Host.StateChanged(qp, SQE)
-	qp.req.flush()
-}
-
 // Draining reports whether a QP in SQD still has work requests to finish (attribute sq_draining).
 func (qp *QP) Draining() bool { return qp.req.phase == draining }
 

@@ -14,36 +14,36 @@ func TestPairFailures(t *testing.T) {
 		want   []string
 	}{
 		{name: "X_RECV_01 a SEND longer than the receive", op: OpSend, n: 101,
-			want: []string{"B wr 1 op 128 status 1", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 9",
-				"A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", "B wr 1 op 128 status 1", "B wr 2 op 128 status 5", "A state 6",
+				"A wr 7 op 0 status 9", "A wr 8 op 0 status 5"}},
 		{name: "the receive's memory is gone", op: OpSend, n: 100,
 			before: func(_, b *pairEnd) { _ = b.qp.Regions.Remove(b.mem) },
-			want: []string{"B wr 1 op 128 status 4", "B state 6", "B wr 2 op 128 status 5", "A wr 7 op 0 status 11",
-				"A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", "B wr 1 op 128 status 4", "B wr 2 op 128 status 5", "A state 6",
+				"A wr 7 op 0 status 11", "A wr 8 op 0 status 5"}},
 		{name: "V_AE_14 WRITE with a wrong key", op: OpWrite, n: 3000, change: func(_ *pairEnd, w *SendWQE) { w.RKey++ },
-			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 1 status 10",
-				"A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A state 6",
+				"A wr 7 op 1 status 10", "A wr 8 op 0 status 5"}},
 		{name: "READ outside the region", op: OpRead, n: 3000, change: func(a *pairEnd, w *SendWQE) {
 			w.RemoteAddr = pairBase + uint64(len(a.mem.Buf)) - 2999
 		}, want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5",
-			"A wr 7 op 2 status 10", "A state 6", "A wr 8 op 0 status 5"}},
+			"A state 6", "A wr 7 op 2 status 10", "A wr 8 op 0 status 5"}},
 		{name: "V_AE_14 misaligned atomic", op: OpFetchAdd, n: 8, change: func(_ *pairEnd, w *SendWQE) { w.RemoteAddr++ },
-			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 4 status 9",
-				"A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", accessErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A state 6",
+				"A wr 7 op 4 status 9", "A wr 8 op 0 status 5"}},
 		{name: "V_AE_13 the QP permits no READ", op: OpRead, n: 8, before: func(_, b *pairEnd) { b.qp.attr.Access = 0 },
-			want: []string{"B state 6", reqErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A wr 7 op 2 status 9",
-				"A state 6", "A wr 8 op 0 status 5"}},
+			want: []string{"B state 6", reqErr, "B wr 1 op 128 status 5", "B wr 2 op 128 status 5", "A state 6",
+				"A wr 7 op 2 status 9", "A wr 8 op 0 status 5"}},
 		{name: "no receive for ever", op: OpSend, n: 8, before: func(a, b *pairEnd) {
 			a.qp.attr.RNRRetry = 3
 			var w RecvWQE
 			for b.qp.RQ.Take(&w) {
 			}
-		}, want: []string{"A wr 7 op 0 status 13", "A state 6", "A wr 8 op 0 status 5"}},
+		}, want: []string{"A state 6", "A wr 7 op 0 status 13", "A wr 8 op 0 status 5"}},
 		{name: "the peer is in RESET", op: OpSend, n: 8, before: func(_, b *pairEnd) {
 			if err := b.qp.Modify(0, &Attr{}, MaskState); err != nil {
 				t.Fatal(err)
 			}
-		}, want: []string{"A wr 7 op 0 status 12", "A state 6", "A wr 8 op 0 status 5"}},
+		}, want: []string{"A state 6", "A wr 7 op 0 status 12", "A wr 8 op 0 status 5"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPair(t, 4)

@@ -80,6 +80,7 @@ func (r *responder) refuse(f *fault, seq uint32) {
 	if qp.path != nil {
 		cause.Peer = qp.path.Dst.String()
 	}
+	left := qp.leave(Err, cause)
 	if r.recv.held {
 		r.fail(f.status, cause)
 	}
@@ -87,7 +88,9 @@ func (r *responder) refuse(f *fault, seq uint32) {
 		r.nakFatal(f.nak, seq)
 		event = f.event
 	}
-	qp.Fail(cause, event)
+	if left {
+		qp.failed(event)
+	}
 }
 
 // denied describes the memory access or the packet out of order that the responder refused last.

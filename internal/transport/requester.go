@@ -321,14 +321,23 @@ func (r *requester) runDeferred() {
 func (r *requester) fail(f *Failure) {
 	r.revoke()
 	w := r.oldest()
+	if r.isCheck(w) {
+		r.finish(w, f.Status, f)
+		r.failCheck(f)
+		return
+	}
+	to := SQE
+	if r.reliable {
+		to = Err
+	}
+	left := r.qp.leave(to, f)
 	r.finish(w, f.Status, f)
 	switch {
-	case r.isCheck(w):
-		r.failCheck(f)
+	case !left:
 	case r.reliable:
-		r.qp.Fail(f, 0)
+		r.qp.failed(0)
 	default:
-		r.qp.failSend(f)
+		r.flush() // V-QPS-14
 	}
 }
 

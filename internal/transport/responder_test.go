@@ -51,7 +51,7 @@ func TestV_QPS_14_ReceivesGoOnInSQE(t *testing.T) {
 		{"ud", "cqe recv id=1 SUCCESS len=42 grh src=0x22"},
 	} {
 		s := play(t, "qp "+c.kind, "region A", "recv 1 A+0/100")
-		s.qp.failSend(&Failure{Status: LocProtErr})
+		s.qp.leave(SQE, &Failure{Status: LocProtErr})
 		s.log = nil
 		if err := s.doLine("in SEND_ONLY psn=100 data=ab"); err != nil {
 			t.Fatal(err)

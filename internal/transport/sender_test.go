@@ -39,7 +39,19 @@ var (
 	dstAddr = netip.MustParseAddr("192.0.2.2")
 )
 
-func (s *sender) Push(e *CQE) { s.cqes = append(s.cqes, *e) }
+func (s *sender) Push(e *CQE) {
+	notBefore(s.t, s.qp, e)
+	s.cqes = append(s.cqes, *e)
+}
+
+// notBefore checks that a QP has left its state before the completion of what has failed can be polled.
+func notBefore(t testing.TB, qp *QP, e *CQE) {
+	fails := e.Status != Success && e.Status != TMRndvIncomplete
+	if st := qp.State(); fails && st != Err && st != SQE {
+		t.Errorf("request %d ended with status %d while the QP was in state %d", e.WRID, e.Status, st)
+	}
+}
+
 func (s *sender) Raise(_ *QP, ev Event) {
 	s.events = append(s.events, fmt.Sprintf("event %d", ev))
 }

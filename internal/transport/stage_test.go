@@ -67,6 +67,7 @@ func (s *stage) StateChanged(_ *QP, state State) { s.logf("state %s", stateName(
 
 // Push implements CompletionQueue. Every completion is polled at once.
 func (s *stage) Push(e *CQE) {
+	notBefore(s.t, s.qp, e)
 	if !e.onlyMatch() { // the receive completes later
 		s.cqes++
 	}

@@ -141,17 +141,30 @@ func (qp *QP) OnTimer(now int64) {
 	qp.req.onTimer(now)
 }
 
-// Fail moves the QP to ERR because of cause and raises ev unless it is 0 (V-QPS-15). The caller has already completed
-// the failed work request; all others are flushed (V-QPS-16).
+// Fail moves the QP to ERR because of cause and raises ev unless it is 0 (V-QPS-15). All work requests are flushed
+// (V-QPS-16).
 func (qp *QP) Fail(cause *Failure, ev Event) {
+	if qp.leave(Err, cause) {
+		qp.failed(ev)
+	}
+}
+
+// leave moves the QP to s, ERR or SQE, because of cause. It reports false if the QP was in ERR. The completion of what
+// has failed comes after it: a program that polls it finds the QP in that state. The flushed work requests come last.
+func (qp *QP) leave(s State, cause *Failure) bool {
 	if qp.State() == Err {
-		return
+		return false
 	}
 	if qp.first == nil {
 		qp.first = cause
 	}
-	qp.state.Store(uint32(Err))
-	qp.Host.StateChanged(qp, Err)
+	qp.state.Store(uint32(s))
+	qp.Host.StateChanged(qp, s)
+	return true
+}
+
+// failed is what follows leave to ERR.
+func (qp *QP) failed(ev Event) {
 	if ev != 0 {
 		qp.Host.Raise(qp, ev)
 	}
