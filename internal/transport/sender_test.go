@@ -59,6 +59,9 @@ func (s *sender) StateChanged(_ *QP, st State) {
 	s.events = append(s.events, fmt.Sprintf("state %d", st))
 }
 
+// Pending reports whether Transmit has something to send.
+func (qp *QP) Pending() bool { return qp.congestion.due || qp.resp.pending() || qp.req.pending() }
+
 // noise is the initial content of the region.
 var noise = func() []byte {
 	rnd, b := rand.New(rand.NewPCG(1, 2)), make([]byte, memSize)

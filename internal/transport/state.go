@@ -59,9 +59,6 @@ func (qp *QP) onPacket(now int64, p *link.RxPacket) {
 	}
 }
 
-// Pending reports whether Transmit has something to send.
-func (qp *QP) Pending() bool { return qp.congestion.due || qp.resp.pending() || qp.req.pending() }
-
 // Replying reports whether responses to the peer wait to be sent, and not for their time: a rate limit delays those of
 // READs only.
 func (qp *QP) Replying() bool {
