@@ -44,8 +44,8 @@ func (s *sender) Push(e *CQE) {
 	s.cqes = append(s.cqes, *e)
 }
 
-// notBefore checks that a QP has left its state before the completion of what has failed can be polled. Operations on the
-// tag list fail without that.
+// notBefore checks that a QP has left its state before the completion of what has failed can be polled. Operations on
+// the tag list fail without that.
 func notBefore(t testing.TB, qp *QP, e *CQE) {
 	fails := e.Status != Success && e.Status != TMErr && e.Status != TMRndvIncomplete
 	if st := qp.State(); fails && st != Err && st != SQE {
