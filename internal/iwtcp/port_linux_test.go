@@ -16,9 +16,7 @@ import (
 // only makes the sockets of a dialer take ephemeral ports of one number.
 func only(t *testing.T, port uint16) {
 	t.Helper()
-	old := prepare
-	t.Cleanup(func() { prepare = old })
-	prepare = func(c syscall.RawConn, anyPort bool) error {
+	beforePrepare(t, func(c syscall.RawConn) error {
 		var err error
 		if e := c.Control(func(fd uintptr) {
 			err = unix.SetsockoptInt(int(fd), unix.SOL_IP, unix.IP_LOCAL_PORT_RANGE, int(port)<<16|int(port))
@@ -28,8 +26,16 @@ func only(t *testing.T, port uint16) {
 		if errors.Is(err, syscall.ENOPROTOOPT) {
 			t.Skip("the kernel has no ranges of ports of a socket")
 		}
-		return errors.Join(err, old(c, anyPort))
-	}
+		return err
+	})
+}
+
+// beforePrepare calls do with each socket of a dialer first.
+func beforePrepare(t *testing.T, do func(c syscall.RawConn) error) {
+	t.Helper()
+	old := prepare
+	t.Cleanup(func() { prepare = old })
+	prepare = func(c syscall.RawConn, anyPort bool) error { return errors.Join(do(c), old(c, anyPort)) }
 }
 
 // freePort is a port at which no socket is.

@@ -15,15 +15,15 @@ import (
 // upward.
 func atConnect(t *testing.T, first time.Duration, do func(n int)) {
 	t.Helper()
-	oldPrepare, oldFirst, oldLast := prepare, pauseFirst, pauseLast
-	t.Cleanup(func() { prepare, pauseFirst, pauseLast = oldPrepare, oldFirst, oldLast })
+	oldFirst, oldLast := pauseFirst, pauseLast
+	t.Cleanup(func() { pauseFirst, pauseLast = oldFirst, oldLast })
 	pauseFirst, pauseLast = first, 4*first
 	n := 0
-	prepare = func(c syscall.RawConn, anyPort bool) error {
+	beforePrepare(t, func(syscall.RawConn) error {
 		n++
 		do(n)
-		return oldPrepare(c, anyPort)
-	}
+		return nil
+	})
 }
 
 // A dialer whose server is about to listen again, as that of perftest between two connections, tries again. The

@@ -183,7 +183,7 @@ func (q *QP) fail(f *failed) {
 		q.flushSends()
 		q.tx.Unlock()
 	}
-	if f.fatal {
+	if f.receive == nil {
 		q.Up.Event(transport.EventQPFatal)
 	}
 }

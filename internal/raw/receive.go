@@ -31,20 +31,16 @@ type RQ struct {
 	delayed delayed // with DelayDrop
 }
 
-// failed is the reason why a queue has stopped.
+// failed is the reason why a queue has stopped: a receive has failed, or the CQ has overflowed.
 type failed struct {
-	status transport.Status
-	reason string
-	fatal  bool // it cannot be reported by a completion
-
-	receive *transport.CQE // the completion of the receive that has failed, if any
+	receive *transport.CQE // the completion of the receive; nil: no completion can report the overflow
 }
 
 // take copies a frame into the oldest receive and completes it. It returns the failure that stops the queue, nil if
 // none. The caller reports it when the queue has stopped, so that a program that polls the completion finds it stopped.
 func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
 	if r.CQ.Broken() {
-		return overflowed()
+		return new(failed)
 	}
 	if !r.Queue.Take(&r.wqe) {
 		if r.Flags&DelayDrop == 0 || !r.delayed.put(a, qpn, tag, d.cfg.Now()) {
@@ -74,16 +70,12 @@ func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
 	if status == transport.Success {
 		r.CQ.Push(e)
 		if r.CQ.Broken() {
-			return overflowed()
+			return new(failed)
 		}
 		return nil
 	}
 	e.Status, e.Cause = status, &transport.Failure{Status: status, QPN: qpn, Reason: reason}
-	return &failed{status: status, reason: reason, receive: e}
-}
-
-func overflowed() *failed {
-	return &failed{status: transport.FatalErr, reason: "the completion queue has overflowed", fatal: true}
+	return &failed{e}
 }
 
 // report completes the receive that has failed.
@@ -277,7 +269,7 @@ func (w *WQ) failed(f *failed) {
 	w.state = WQErr
 	w.report(f)
 	w.flush(w.Num)
-	if f.fatal {
+	if f.receive == nil {
 		w.Fatal()
 	}
 }

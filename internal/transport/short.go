@@ -26,10 +26,14 @@ func (qp *QP) SentShort(now int64) { qp.req.sentShort(now) }
 
 // transmitShort appends at most budget packets of such requests, those that come next, and returns their number.
 func (r *requester) transmitShort(now int64, tx *link.TxBatch, budget int) (n int) {
-	if r.qp.Type != RC || tx.Tap != nil || r.cur == r.sq.Posted() || !r.qp.Near(tx) {
+	if r.qp.Type != RC || tx.Tap != nil {
 		return 0
 	}
-	for posted := r.sq.Posted(); n < budget && r.cur != posted && r.calm() && r.placeShort(tx); n++ {
+	posted := r.sq.Posted()
+	if r.cur == posted || !r.qp.Near(tx) {
+		return 0
+	}
+	for ; n < budget && r.cur != posted && r.calm() && r.placeShort(tx); n++ {
 		r.sentShort(now)
 	}
 	return n

@@ -117,6 +117,13 @@ func (s *shortSender) answerAll() {
 	}
 }
 
+// postShort posts n SENDs of 3 bytes, inline.
+func (s *shortSender) postShort(n int) {
+	for range n {
+		s.post(OpSend, nil, func(w *SendWQE) { w.Flags, w.Inline, w.Length = Inline, append(w.Inline, 1, 2, 3), 3 })
+	}
+}
+
 // postAny posts a request of any operation, length and flags, mostly inline.
 func (s *shortSender) postAny(rnd *rand.Rand) {
 	op := []Op{OpSend, OpSendImm, OpWrite, OpWriteImm, OpSend, OpWrite, OpRead, OpFetchAdd, OpSendInv}[rnd.IntN(9)]
@@ -155,23 +162,13 @@ func TestTransmitShortIsTransmit(t *testing.T) {
 		long, short := newShortSender(t, RC, false), newShortSender(t, RC, false)
 		long.tx.Tap = quietTap{}
 		long.train, short.train = 1, 1
-		for n := range 200 {
-			sameStep(t, seed, n, long, short)
-			if long.qp.State() != RTS {
-				break
-			}
-		}
+		sameSteps(t, seed, long, short)
 	}
 }
 
 // transmitShort takes the requests up to the first one that is not short, at most as many as the budget, and only if
 // the peer is on this host and nothing is captured.
 func TestTransmitShortTakes(t *testing.T) {
-	post := func(s *shortSender, n int) {
-		for range n {
-			s.post(OpSend, nil, func(w *SendWQE) { w.Flags, w.Inline, w.Length = Inline, append(w.Inline, 1, 2, 3), 3 })
-		}
-	}
 	for _, c := range []struct {
 		name string
 		typ  Type
@@ -179,17 +176,21 @@ func TestTransmitShortTakes(t *testing.T) {
 		want int
 	}{
 		{"nothing posted", RC, func(*shortSender) {}, 0},
-		{"three", RC, func(s *shortSender) { post(s, 3) }, 3},
-		{"budget", RC, func(s *shortSender) { post(s, 9) }, 5},
-		{"no room after two", RC, func(s *shortSender) { post(s, 4); s.room = 2 }, 2},
-		{"a READ behind two", RC, func(s *shortSender) { post(s, 2); s.post(OpRead, s.sges(0, 8), nil); post(s, 1) }, 2},
-		{"a READ first", RC, func(s *shortSender) { s.post(OpRead, s.sges(0, 8), nil); post(s, 2) }, 0},
-		{"UC", UC, func(s *shortSender) { post(s, 3) }, 0},
-		{"the QP's own", RC, func(s *shortSender) { post(s, 3); s.qp.SQ.At(s.qp.req.cur + 1).own = true }, 1},
-		{"capture", RC, func(s *shortSender) { post(s, 3); s.tx.Tap = quietTap{} }, 0},
-		{"over UDP", RC, func(s *shortSender) { post(s, 3); s.train = 0 }, 0},
-		{"SQD", RC, func(s *shortSender) { s.modify(SQD, Attr{}, 0); post(s, 3) }, 0},
-		{"window", RC, func(s *shortSender) { s.qp.SetWindow(2*(3+packetCost), nil); post(s, 3) }, 2},
+		{"three", RC, func(s *shortSender) { s.postShort(3) }, 3},
+		{"budget", RC, func(s *shortSender) { s.postShort(9) }, 5},
+		{"no room after two", RC, func(s *shortSender) { s.postShort(4); s.room = 2 }, 2},
+		{"a READ behind two", RC, func(s *shortSender) {
+			s.postShort(2)
+			s.post(OpRead, s.sges(0, 8), nil)
+			s.postShort(1)
+		}, 2},
+		{"a READ first", RC, func(s *shortSender) { s.post(OpRead, s.sges(0, 8), nil); s.postShort(2) }, 0},
+		{"UC", UC, func(s *shortSender) { s.postShort(3) }, 0},
+		{"the QP's own", RC, func(s *shortSender) { s.postShort(3); s.qp.SQ.At(s.qp.req.cur + 1).own = true }, 1},
+		{"capture", RC, func(s *shortSender) { s.postShort(3); s.tx.Tap = quietTap{} }, 0},
+		{"over UDP", RC, func(s *shortSender) { s.postShort(3); s.train = 0 }, 0},
+		{"SQD", RC, func(s *shortSender) { s.modify(SQD, Attr{}, 0); s.postShort(3) }, 0},
+		{"window", RC, func(s *shortSender) { s.qp.SetWindow(2*(3+packetCost), nil); s.postShort(3) }, 2},
 	} {
 		s := newShortSender(t, c.typ, false)
 		s.room, s.train = 1000, 1
@@ -206,12 +207,7 @@ func TestPlaceShortIsTransmit(t *testing.T) {
 	used := 0
 	for seed := range uint64(120) {
 		long, short := newShortSender(t, RC, false), newShortSender(t, RC, true)
-		for n := range 200 {
-			sameStep(t, seed, n, long, short)
-			if long.qp.State() != RTS {
-				break
-			}
-		}
+		sameSteps(t, seed, long, short)
 		used += short.used
 	}
 	if used < 1000 {
@@ -227,6 +223,14 @@ type twin interface {
 }
 
 func (s *shortSender) base() *shortSender { return s }
+
+// sameSteps takes 200 steps, or as many as the QPs stay in RTS for.
+func sameSteps(t *testing.T, seed uint64, long, short *shortSender) {
+	t.Helper()
+	for n := 0; n < 200 && long.qp.State() == RTS; n++ {
+		sameStep(t, seed, n, long, short)
+	}
+}
 
 // sameStep lets both ends do the same at random, and compares their packets, state and completions.
 func sameStep(t *testing.T, seed uint64, n int, long, short twin) {
@@ -263,9 +267,7 @@ func (s *shortSender) completed() (l string) {
 
 // Only RC QPs in RTS send short requests, and only to a process of the host.
 func TestPlaceShortRefuses(t *testing.T) {
-	post := func(s *shortSender) {
-		s.post(OpSend, nil, func(w *SendWQE) { w.Flags, w.Inline, w.Length = Inline, append(w.Inline, 1, 2, 3), 3 })
-	}
+	post := func(s *shortSender) { s.postShort(1) }
 	for _, c := range []struct {
 		name string
 		typ  Type
