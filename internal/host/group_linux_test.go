@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -164,6 +166,51 @@ func TestBoundTo(t *testing.T) {
 		if !ok || len(found) != c.want {
 			t.Errorf("%s at %s: %d sockets at %v, want %d", c.network, c.at, len(found), c.addr, c.want)
 		}
+	}
+}
+
+// TestBoundToAmongOthers checks that a socket is listed once while other sockets are opened and closed.
+func TestBoundToAmongOthers(t *testing.T) {
+	key := ownKey()
+	fd, err := bindAny("udp4", key.Addr, key.Port)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer unix.Close(fd)
+	end := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		open := []int{}
+		for {
+			select {
+			case <-end:
+				closeFDs(open)
+				return
+			default:
+			}
+			if i := rand.IntN(200); i < len(open) {
+				unix.Close(open[i])
+				open = slices.Delete(open, i, i+1)
+			} else if fd, err := bindAny("udp4", key.Addr, 0); err == nil {
+				open = append(open, fd)
+			}
+		}
+	})
+	defer others.Wait()
+	defer close(end)
+	const looks = 200
+	missing := 0
+	for range looks {
+		switch found, _ := BoundTo(netip.AddrPortFrom(key.Addr, key.Port)); len(found) {
+		case 0:
+			missing++ // twice left out
+		case 1:
+		default:
+			t.Fatalf("%+v: want one socket", found)
+		}
+	}
+	if missing > looks/10 {
+		t.Errorf("missing in %d of %d lists", missing, looks)
 	}
 }
 
