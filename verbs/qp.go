@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/prefetch"
 )
@@ -15,17 +16,19 @@ import (
 // where it sends too; Connect does all of it. An error moves it to SQE (UC and UD sends) or ERR by itself: requests
 // then complete with WCWRFlushErr.
 type QP struct {
+	// Posts use the fields up to init.Type; see Memory.
+	drv     DriverQP
+	word    atomic.Uint64 // state, see below
+	opcodes uint32        // that the type has, as bits
+	hasRQ   bool          // a receive queue of its own
+	init    QPInitAttr    // with actual sizes
+
 	pd       *PD   // nil for XRC_RECV
 	xrcd     *XRCD // of XRC_RECV
 	ctx      *Context
-	drv      DriverQP
 	qpn      uint32
-	init     QPInitAttr // with actual sizes
-	opcodes  uint32     // that the type has, as bits
-	hasRQ    bool       // a receive queue of its own
-	ex       *QPEx      // nil without one
+	ex       *QPEx // nil without one
 	lifetime lifetime
-	word     atomic.Uint64 // state, see below
 	asyncEv  ackCount
 	watch    atomic.Pointer[qpWatch] // see seam.WatchQP
 
@@ -279,8 +282,10 @@ func (qp *QP) destroy(op string) error {
 // qpEvents receives the events of the driver for a QP.
 type qpEvents QP
 
-// Memory is the program's object, which its next calls use.
-func (up *qpEvents) Memory() prefetch.Target { return prefetch.TargetOf((*QP)(up)) }
+// Memory is what the program's next calls use of its object.
+func (up *qpEvents) Memory() prefetch.Target {
+	return prefetch.TargetOf((*QP)(up), unsafe.Offsetof(up.init)+unsafe.Offsetof(up.init.SigAll))
+}
 
 func (up *qpEvents) Event(t EventType) {
 	qp := (*QP)(up)

@@ -9,28 +9,28 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// manyQPs is the number of QPs of a device from which on their memory is prefetched. That of fewer QPs stays in the
-// caches of a core, where asking for it only takes time: about 3 KiB for each QP.
+// manyQPs is the number of QPs of a device from which on a post asks for the memory of its QP. That of fewer QPs stays
+// in the caches of a core, where asking for it only takes time: about 1.5 KiB for each QP.
 const manyQPs = 500
 
-// veryManyQPs is the number from which on more of it is: the receives, the programs' objects, and what the next posts
-// will use. With 1,000 QPs that takes longer than it saves.
+// veryManyQPs is the number from which on more is asked for: what received packets and the next posts will use. With
+// 1,000 QPs that takes longer than it saves.
 const veryManyQPs = 2500
 
 // crowded and packed are the numbers of engines with that many QPs. They are for all, because their line is in the
 // caches always: a QP, or the way from it to its engine, is not.
 var crowded, packed atomic.Int32
 
-// Crowded reports whether the memory of a QP should be asked for before it is used.
+// Crowded reports whether PrefetchSend and PrefetchRecv should be called before a post.
 func Crowded() bool { return crowded.Load() > 0 }
 
-// Packed reports whether more of it should be, and PrefetchFollowers be called.
+// Packed reports whether PrefetchFollowers should be called after a post.
 func Packed() bool { return packed.Load() > 0 }
 
-// prefetchBatch asks for what the first packets of the shard's batch will use, unless there are few QPs.
+// prefetchBatch asks for what the first packets of the shard's batch will use, if there are very many QPs.
 func (s *shard) prefetchBatch() {
 	n := min(len(s.rx.Packets), prefetched)
-	if n < 2 || !Crowded() {
+	if n < 2 || !Packed() {
 		return
 	}
 	var numbers [prefetched]uint32
@@ -44,29 +44,56 @@ func (s *shard) prefetchBatch() {
 			continue
 		}
 		if qp := s.eng.qps.get(number); qp != nil {
-			prefetch.Value(qp)
+			outer(qp).prefetchFor(wire.BTH(s.rx.Packets[i].Data))
 			qps[i] = qp
 		}
 	}
 	for _, qp := range qps[:n] {
 		if qp != nil {
-			qp.PrefetchQueues() // reads the QP, which has arrived meanwhile
-		}
-	}
-	if !Packed() {
-		return
-	}
-	for _, qp := range qps[:n] {
-		if qp != nil {
+			qp.PrefetchOldest() // reads the QP, which has arrived meanwhile
 			qp.PrefetchReceive()
 			qp.Owner.(*QP).user.Fetch() // the program answers, or posts another receive
 		}
 	}
 }
 
+// outer returns the QP of which qp is a part, without reading it. All QPs in the table of an engine are such parts.
+func outer(qp *transport.QP) *QP {
+	return (*QP)(unsafe.Add(unsafe.Pointer(qp), -int(unsafe.Offsetof(QP{}.QP))))
+}
+
+// inner returns &qp.QP. That expression would read the QP, since the compiler checks for nil in this way.
+func (qp *QP) inner() *transport.QP {
+	return (*transport.QP)(unsafe.Add(unsafe.Pointer(qp), unsafe.Offsetof(qp.QP)))
+}
+
+// prefetchFor asks for what a packet with the header h uses of the QP, without reading the QP.
+func (qp *QP) prefetchFor(h wire.BTH) {
+	if h.Opcode() == wire.RC|wire.Ack {
+		prefetch.Part(qp, unsafe.Offsetof(qp.OwnSQ), unsafe.Offsetof(qp.OwnRQ))
+		prefetch.Part(qp, unsafe.Offsetof(qp.QP), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+		qp.inner().PrefetchRequester()
+		return
+	}
+	prefetch.Part(qp, unsafe.Offsetof(qp.OwnRQ), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+	qp.inner().PrefetchResponder()
+}
+
+// PrefetchSend asks for what a request that is posted to the QP uses of it, without reading the QP.
+func (qp *QP) PrefetchSend() {
+	prefetch.Part(qp, unsafe.Offsetof(qp.shard), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+	qp.inner().PrefetchRequester()
+}
+
+// PrefetchRecv asks for what a receive that is posted to the QP uses of it, without reading the QP.
+func (qp *QP) PrefetchRecv() {
+	prefetch.Part(qp, unsafe.Offsetof(qp.OwnRQ), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+	prefetch.Part(qp, unsafe.Offsetof(qp.QP)+transport.StateAt, unsafe.Offsetof(qp.QP)+transport.StateAt+4)
+}
+
 // PrefetchFollowers asks for what the next posts will use, after a post to the QP. Programs with many peers post to
 // them in the same order again and again, so each QP remembers which one was posted to after it. What the third next
-// post uses is asked for now, and the send queue's slot, which is found through the QP, for the next one.
+// post uses is asked for now, and the send queue's slot, which is found through the QP, for the second next.
 func (qp *QP) PrefetchFollowers() {
 	if before := qp.shard.posted.Swap(qp); before != nil && before != qp && before.follower.Load() != qp {
 		before.followerUser.Store(qp.user.First())
@@ -76,14 +103,13 @@ func (qp *QP) PrefetchFollowers() {
 	if next == nil {
 		return
 	}
-	next.SQ.PrefetchNext()
 	second := next.follower.Load()
 	if second == nil {
 		return
 	}
+	second.SQ.PrefetchNext()
 	if third := second.follower.Load(); third != nil {
-		prefetch.Part(third, 0, unsafe.Offsetof(third.QP))
-		transport.PrefetchSend(&third.QP)
+		third.PrefetchSend()
 		qp.user.FetchLike(second.followerUser.Load())
 	}
 }

@@ -45,25 +45,26 @@ type QPInit struct {
 
 // A QP is a queue pair and its place in the engine.
 type QP struct {
-	shard *shard
-	up    QPUpcalls
-	two   [2]*CQ                // memory of cqs
-	cqs   []*CQ                 // distinct CQs of its work requests; the receive CQ first
-	xrcd  *XRCD                 // of an XRC_RECV QP
-	own   func(netip.Addr) bool // QPInit.Own
-	peer  netip.Addr            // the peer whose budget it shares; the shard's
-
-	deathReported bool // the death of the peer process was reported; the shard's
+	// Each message uses the fields up to transport.QP, and the parts of that which it names.
+	shard        *shard
+	cqs          []*CQ           // distinct CQs of its work requests; the receive CQ first
+	user         prefetch.Target // QPInit.User
+	follower     atomic.Pointer[QP]
+	followerUser atomic.Pointer[byte]
 
 	// OwnSQ and OwnRQ are memory for queues that the QP shares with no other one, so that they are near the rest.
 	OwnSQ transport.SendQueue
 	OwnRQ transport.RecvQueue
 
-	user         prefetch.Target // QPInit.User
-	follower     atomic.Pointer[QP]
-	followerUser atomic.Pointer[byte]
-
 	transport.QP
+
+	up   QPUpcalls
+	two  [2]*CQ                // memory of cqs
+	xrcd *XRCD                 // of an XRC_RECV QP
+	own  func(netip.Addr) bool // QPInit.Own
+	peer netip.Addr            // the peer whose budget it shares; the shard's
+
+	deathReported bool // the death of the peer process was reported; the shard's
 }
 
 // CreateQP makes a zero QP one in RESET. The QP is part of an object of the caller, so that the memory of both is in

@@ -19,9 +19,9 @@ type Target struct {
 	n uintptr // lines
 }
 
-// TargetOf returns the memory of *p.
-func TargetOf[T any](p *T) Target {
-	return Target{(*byte)(unsafe.Pointer(p)), linesOf(unsafe.Pointer(p), unsafe.Sizeof(*p))}
+// TargetOf returns the first n bytes of *p.
+func TargetOf[T any](p *T, n uintptr) Target {
+	return Target{(*byte)(unsafe.Pointer(p)), linesOf(unsafe.Pointer(p), n)}
 }
 
 // Fetch asks for the memory.

@@ -21,12 +21,12 @@ func TestValue(t *testing.T) {
 	Value((*[4096]byte)(b[4096:]))
 	Value[[1 << 16]byte](nil)
 	v := new([200]byte)
-	TargetOf(v).Fetch()
-	TargetOf(v).FetchLike(nil)
+	TargetOf(v, 200).Fetch()
+	TargetOf(v, 200).FetchLike(nil)
 	Target{}.Fetch()
 	Part(v, 10, 150)
 	Part[[200]byte](nil, 0, 200)
-	if first := TargetOf(v).First(); first != &v[0] {
+	if first := TargetOf(v, 200).First(); first != &v[0] {
 		t.Errorf("the first byte is at %p, want %p", first, &v[0])
 	}
 	if first := (Target{}).First(); first != nil {

@@ -13,26 +13,28 @@ import (
 
 // Config holds the parameters of a new QP.
 type Config struct {
-	Num       uint32
-	Type      Type
-	PD        uint32
-	SigAll    bool
-	PortMTU   func() int // UD: the longest message now, bytes; nil: wire.MaxPayload
-	SrcNum    uint32     // UD: the source QPN of datagrams; 0: Num
-	IPOffload *IPOffload // UD; nil: none
-	SQ        *SendQueue
-	RQ        *RecvQueue // the QP's own, or an SRQ; nil for XRC
-	XRCD      *XRCD      // XRC_RECV only: such a QP has no queues, CQs or PD
-	Relay     Relay      // XRC_RECV: of a domain that other processes have too; otherwise nil
-	Guest     bool       // the QP is at home in another process; see turn.go
-	SendCQ    CompletionQueue
-	RecvCQ    CompletionQueue
-	Regions   *mr.Table
-	Ports     Ports // nil: the P_Keys are those that Modify gets
-	Host      Host
-	Owner     any // the QP object of the layer above
+	// Each message uses these fields.
+	SQ      *SendQueue
+	RQ      *RecvQueue // the QP's own, or an SRQ; nil for XRC
+	SendCQ  CompletionQueue
+	RecvCQ  CompletionQueue
+	Regions *mr.Table
 	// Scratch may be shared by the QPs of a shard; nil: the QP gets its own.
 	Scratch *Scratch
+	Owner   any // the QP object of the layer above
+	Host    Host
+	Num     uint32
+	PD      uint32
+	Type    Type
+	SigAll  bool
+
+	Guest     bool       // the QP is at home in another process; see turn.go
+	SrcNum    uint32     // UD: the source QPN of datagrams; 0: Num
+	PortMTU   func() int // UD: the longest message now, bytes; nil: wire.MaxPayload
+	IPOffload *IPOffload // UD; nil: none
+	XRCD      *XRCD      // XRC_RECV only: such a QP has no queues, CQs or PD
+	Relay     Relay      // XRC_RECV: of a domain that other processes have too; otherwise nil
+	Ports     Ports      // nil: the P_Keys are those that Modify gets
 }
 
 // Scratch is memory for the completion that is being made; on the stack it would escape. QPs share it because a QP
@@ -42,29 +44,34 @@ type Scratch struct {
 }
 
 // QP is one queue pair. All fields but state belong to the shard that owns it.
+//
+// A program with very many QPs has none of them in the processor's caches. So what each message uses is in three
+// places: at the beginning of Config; from the end of attr to the middle of req; from the end of resp to the beginning
+// of Counters. The structures have their fields in that order.
 type QP struct {
 	Config
-	id    uint64 // unique in the process, unlike Num
-	state atomic.Uint32
+
+	id         uint64                 // unique in the process, unlike Num
+	first      *Failure               // the failure that moved the QP to SQE or ERR
+	ended      atomic.Pointer[string] // see Ended
+	complained bool                   // PATH_MIG_ERR was raised since the QP was armed
+
 	attr  Attr
-	path  *link.Path // a copy of attr.Path, shared with batched packets
-
-	firstPath link.Path // the first of these copies: most QPs have one only
-
-	refused link.Refusal // send errors since the last acknowledgement
+	state atomic.Uint32
 	// baseFlags are set in the BTH of every packet: the M bit of the MIGRATED state. Adapters expect it from a
 	// peer without automatic path migration; rxe sends 0 and ignores it.
 	baseFlags  uint32
-	complained bool // PATH_MIG_ERR was raised since the QP was armed
+	path       *link.Path   // a copy of attr.Path, shared with batched packets
+	firstPath  link.Path    // the first of these copies: most QPs have one only
+	refused    link.Refusal // send errors since the last acknowledgement
 	pace       pace
 	congestion congestion
-	req        requester
-	resp       responder
-	first      *Failure               // the failure that moved the QP to SQE or ERR
-	ended      atomic.Pointer[string] // see Ended
-	Counters   Counters
 	// Sched is the shard's bookkeeping: the list of QPs with packets to send and the timer wheel.
 	Sched Sched
+	req   requester
+
+	resp     responder
+	Counters Counters
 }
 
 // Sched is the shard's bookkeeping for one QP. Only internal/engine uses it.
@@ -147,16 +154,39 @@ func (qp *QP) PrefetchQueues() {
 	}
 }
 
-// PrefetchSend asks for what a post to the QP uses, without reading the QP.
-func PrefetchSend(qp *QP) {
-	const (
-		responder = unsafe.Offsetof(qp.resp)
-		replies   = responder + unsafe.Offsetof(qp.resp.replies)
-		counters  = unsafe.Offsetof(qp.Counters) + unsafe.Offsetof(qp.Counters.TxDataBytes)
-	)
-	prefetch.Part(qp, 0, responder)
-	prefetch.Part(qp, replies, replies+unsafe.Sizeof(qp.resp.replies))
-	prefetch.Part(qp, counters, unsafe.Sizeof(*qp))
+// PrefetchedConfig is the length of the fields of Config that each message uses, and StateAt the offset of the state.
+const (
+	PrefetchedConfig = unsafe.Offsetof(Config{}.Guest)
+	StateAt          = unsafe.Offsetof(QP{}.state)
+)
+
+// PrefetchRequester asks for what a request that is posted or acknowledged uses of the QP besides Config, without
+// reading the QP.
+func (qp *QP) PrefetchRequester() {
+	prefetch.Part(qp, unsafe.Offsetof(qp.attr)+unsafe.Offsetof(qp.attr.Port),
+		unsafe.Offsetof(qp.req)+unsafe.Offsetof(qp.req.srqn))
+	prefetch.Part(qp, unsafe.Offsetof(qp.resp)+unsafe.Offsetof(qp.resp.head), unsafe.Offsetof(qp.Counters))
+	qp.prefetchCounters()
+}
+
+// PrefetchResponder is PrefetchRequester for a request of the peer.
+func (qp *QP) PrefetchResponder() {
+	prefetch.Part(qp, unsafe.Offsetof(qp.attr)+unsafe.Offsetof(qp.attr.Port),
+		unsafe.Offsetof(qp.req)+unsafe.Offsetof(qp.req.from))
+	prefetch.Part(qp, unsafe.Offsetof(qp.resp)+unsafe.Offsetof(qp.resp.qp), unsafe.Offsetof(qp.Counters))
+	qp.prefetchCounters()
+}
+
+func (qp *QP) prefetchCounters() {
+	prefetch.Part(qp, unsafe.Offsetof(qp.Counters)+unsafe.Offsetof(qp.Counters.RetransmitPackets),
+		unsafe.Offsetof(qp.Counters)+unsafe.Offsetof(qp.Counters.MarkedPackets))
+}
+
+// PrefetchOldest asks for the oldest work request. The shard is held.
+func (qp *QP) PrefetchOldest() {
+	if r := &qp.req; r.head != r.begun {
+		prefetch.Value(r.oldest())
+	}
 }
 
 // PrefetchReceive asks for the oldest receive, after the memory of the queue was. The shard is held.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -63,19 +64,19 @@ type SendMore struct {
 // processor's caches. This is safe: slots are accessed only for indices below posted, and posted is stored after
 // base.
 type SendQueue struct {
-	mu        sync.Mutex
-	first     *sendChunk   // the first slots; nil until they are used
-	rest      []*sendChunk // the others
-	mask      uint32
-	cap       uint32
+	mu    sync.Mutex
+	first atomic.Pointer[sendChunk] // the first slots; nil until they are used
+	mask  uint32
+	cap   uint32
+	base  uint32 // index of the first slot; guarded by mu
+	// +checklocks:mu
+	fill      uint32        // index of the next slot to post; guarded by mu
+	posted    atomic.Uint32 // slots before it belong to the requester
+	polled    atomic.Uint32 // slots before it are free; with own slots it is written with mu held
+	own       *ownSlots     // nil until OwnSlots
 	maxSGE    int
 	maxInline int
-	base      uint32 // index of the first slot; guarded by mu
-	// +checklocks:mu
-	fill   uint32        // index of the next slot to post; guarded by mu
-	own    *ownSlots     // nil until OwnSlots
-	posted atomic.Uint32 // slots before it belong to the requester
-	polled atomic.Uint32 // slots before it are free; with own slots it is written with mu held
+	rest      []*sendChunk // the other slots
 }
 
 // ownSlots are the requests that the responder posts. They take OwnRequests slots at most, and those of the program the
@@ -89,16 +90,52 @@ type ownSlots struct {
 // with many QPs never hold many requests. A small chunk also does not begin at a page, so that the first slots of many
 // queues do not compete for the same lines of the processor's caches.
 type sendChunk struct {
-	slots  [chunkSlots]SendWQE
-	sges   []SGE      // maxSGE for each slot
-	inline []byte     // maxInline for each slot
-	more   []SendMore // one for each slot, or none at all
+	slots [chunkSlots]SendWQE
+	// The memory for SGEs and inline data of queues with few of them is here, so that its place is known without reading
+	// the chunk.
+	few   [chunkSlots][fewSGEs]SGE
+	short [chunkSlots][shortInline]byte
+	// That of other queues. A queue may have the one here and the other there.
+	sges   []SGE  // maxSGE for each slot
+	inline []byte // maxInline for each slot
+
+	more []SendMore // one for each slot, or none at all
 }
 
 const (
-	chunkShift = 3
-	chunkSlots = 1 << chunkShift
+	chunkShift  = 3
+	chunkSlots  = 1 << chunkShift
+	fewSGEs     = 2
+	shortInline = 64
 )
+
+// sgesOf returns the memory for the SGEs of slot i.
+func (c *sendChunk) sgesOf(i, most int) []SGE {
+	if most <= fewSGEs {
+		return c.few[i][:0:most]
+	}
+	return c.sges[i*most : i*most : i*most+most]
+}
+
+// inlineOf returns the memory for the inline data of slot i.
+func (c *sendChunk) inlineOf(i, most int) []byte {
+	if most <= shortInline {
+		return c.short[i][:0:most]
+	}
+	return c.inline[i*most : i*most : i*most+most]
+}
+
+// newChunk returns a chunk for a queue.
+func (q *SendQueue) newChunk() *sendChunk {
+	c, n := new(sendChunk), min(chunkSlots, int(q.cap))
+	if q.maxSGE > fewSGEs {
+		c.sges = make([]SGE, n*q.maxSGE)
+	}
+	if q.maxInline > shortInline {
+		c.inline = make([]byte, n*q.maxInline)
+	}
+	return c
+}
 
 // NewSendQueue returns a queue of at least wrs slots, rounded up to a power of two, each with sges SGEs and inline
 // bytes.
@@ -137,7 +174,8 @@ func (q *SendQueue) Resize(wrs int) error {
 		c, at := next.next()           // +checklocksforce: next is local
 		c.slots[at] = *q.At(i)         // its SGEs, inline data and SendMore stay in the old chunk
 	}
-	q.first, q.rest, q.mask, q.cap, q.base = next.first, next.rest, next.mask, next.cap, from
+	q.first.Store(next.first.Load())
+	q.rest, q.mask, q.cap, q.base = next.rest, next.mask, next.cap, from
 	return nil
 }
 
@@ -167,9 +205,8 @@ func (q *SendQueue) Next() *SendWQE {
 		q.base = q.fill
 	}
 	c, i := q.next()
-	w, s, b := &c.slots[i], i*q.maxSGE, i*q.maxInline
-	w.SGEs = c.sges[s : s : s+q.maxSGE]
-	w.Inline = c.inline[b : b : b+q.maxInline]
+	w := &c.slots[i]
+	w.SGEs, w.Inline = c.sgesOf(i, q.maxSGE), c.inlineOf(i, q.maxInline)
 	return w
 }
 
@@ -178,13 +215,16 @@ func (q *SendQueue) Next() *SendWQE {
 // +checklocks:q.mu
 func (q *SendQueue) next() (c *sendChunk, i int) {
 	n := (q.fill - q.base) & q.mask
-	to := &q.first
-	if n >= chunkSlots {
-		to = &q.rest[n>>chunkShift-1]
+	if n < chunkSlots {
+		if c = q.first.Load(); c == nil {
+			c = q.newChunk()
+			q.first.Store(c)
+		}
+		return c, int(n)
 	}
+	to := &q.rest[n>>chunkShift-1]
 	if *to == nil {
-		size := min(chunkSlots, int(q.cap))
-		*to = &sendChunk{sges: make([]SGE, size*q.maxSGE), inline: make([]byte, size*q.maxInline)}
+		*to = q.newChunk()
 	}
 	return *to, int(n & (chunkSlots - 1))
 }
@@ -201,24 +241,14 @@ func (q *SendQueue) More(w *SendWQE) *SendMore {
 	return w.SendMore
 }
 
-// PrefetchNext asks for the next slot to set, unless another goroutine posts now.
-//
-// +checklocksignore: the analyzer does not know TryLock
+// PrefetchNext asks for the next slot to set, if it is the first one, as always in an empty queue.
 func (q *SendQueue) PrefetchNext() {
-	if !q.mu.TryLock() {
-		return
-	}
-	n := (q.fill - q.base) & q.mask
-	if q.fill == q.polled.Load() {
-		n = 0 // Next will restart there
-	}
-	if c := q.first; c != nil && n < chunkSlots {
-		prefetch.Value(&c.slots[n])
+	if c := q.first.Load(); c != nil && q.posted.Load() == q.polled.Load() {
+		prefetch.Part(c, 0, unsafe.Sizeof(c.slots[0]))
 		if q.maxInline > 0 {
-			prefetch.Value(&c.inline[int(n)*q.maxInline])
+			prefetch.Part(c, unsafe.Offsetof(c.short), unsafe.Offsetof(c.short)+1)
 		}
 	}
-	q.mu.Unlock()
 }
 
 // Commit posts the slot that Next returned. The requester sees it after Publish.
@@ -243,7 +273,7 @@ func (q *SendQueue) Posted() uint32 { return q.posted.Load() }
 func (q *SendQueue) At(i uint32) *SendWQE {
 	n := (i - q.base) & q.mask
 	if n < chunkSlots {
-		return &q.first.slots[n]
+		return &q.first.Load().slots[n]
 	}
 	return &q.rest[n>>chunkShift-1].slots[n&(chunkSlots-1)]
 }

@@ -31,7 +31,7 @@ func TestSendQueueKeepsItsSlotsApart(t *testing.T) {
 			if w == nil {
 				continue
 			}
-			if len(outstanding) == 0 && w != &q.first.slots[0] {
+			if len(outstanding) == 0 && w != &q.first.Load().slots[0] {
 				t.Fatalf("step %d: an empty queue does not begin at its first slot", step)
 			}
 			w.WRID = uint64(q.fill)
@@ -149,7 +149,7 @@ func TestV_SRQ_11_LimitBelowThePosted(t *testing.T) {
 // allocates nothing.
 func TestSlotsAreAllocatedWhenUsed(t *testing.T) {
 	q := NewSendQueue(256, 1, 0)
-	if q.first != nil {
+	if q.first.Load() != nil {
 		t.Error("slots before the first request")
 	}
 	post := func() {
@@ -228,7 +228,7 @@ func TestSendQueueResizeToItsSize(t *testing.T) {
 	q.Lock()
 	w := q.Next()
 	q.Unlock()
-	if err := q.Resize(5); err != nil || q.Cap() != 8 || w != &q.first.slots[0] {
+	if err := q.Resize(5); err != nil || q.Cap() != 8 || w != &q.first.Load().slots[0] {
 		t.Errorf("%v, %d slots", err, q.Cap())
 	}
 }

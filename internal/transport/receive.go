@@ -7,14 +7,14 @@ const maxMessage = 1 << 31
 
 // receive is a receive taken from its queue, and how far it is filled.
 type receive struct {
-	held bool // taken, and not completed yet
+	tagged
 	wqe  RecvWQE
 	few  [2]SGE // memory of wqe.SGEs, unless a receive has more
 	room uint64 // bytes of its scatter list
 	got  uint64 // bytes written
 	sge  int    // the SGE to write next
 	off  uint32 // the offset in it
-	tagged
+	held bool   // taken, and not completed yet
 }
 
 // begin resets the state for the receive in wqe.

@@ -14,8 +14,8 @@ import (
 // fatal NAK.
 type replies struct {
 	ring []resource // a power of two
-	head uint32     // index of the next resource; masked on use
 	kept uint32     // number of valid resources before head
+	head uint32     // index of the next resource; masked on use
 	todo uint32     // no resource before it is pending
 	tail tail
 	took int // PSNs of the last packet sent

@@ -37,46 +37,44 @@ const (
 // packet nxt. Packets between nxt and max, and requests between cur and begun, were sent before and are sent again: a
 // retry always goes back to una.
 type requester struct {
-	qp *QP
-	sq *SendQueue
+	// Each message uses these fields.
+	qp   *QP
+	sq   *SendQueue
+	keep *keepAlive // nil without keep-alive
+	bad  *Failure   // deferred failure of work request badAt, until those before it are complete
 
 	head, cur, begun uint32
 	una, nxt, max    uint32
-	srqn             uint32 // XRC: the SRQ of the latest request; 0: none was sent
-	life             uint32 // incremented from RTR to RTS and by RESET: voids marks and connections
 	mtu              uint32
 	shift            uint8 // log2 of the MTU
 	phase            sendPhase
-	reliable         bool     // expects acknowledgements: RC, XRC
-	sentByReference  bool     // unacknowledged packets were sent by reference
-	from             cursor   // source of the packet nxt
-	to               cursor   // destination of the READ response una
-	pieces           [][]byte // payload of one packet, set by gather
+	reliable         bool   // expects acknowledgements: RC, XRC
+	sentByReference  bool   // unacknowledged packets were sent by reference
+	rewoundByNAK     bool   // rewound to una: responses may belong to the first transmission
+	unmapped         bool   // the data of the request that placeShort has placed could not be read
+	rewound          bool   // went back to una for any reason: answers to what follows it may be those from before
+	heard            bool   // a response has arrived since RESET
+	badAt            uint32 // see bad
+	from             cursor // source of the packet nxt
 	win              window
 	rtt              rttEstimator
-	quietPackets     int // sent since the last packet that requested an acknowledgement
-	quietBytes       int
-	took             int // PSNs of the last SEND or WRITE packet sent
+	quietPackets     int   // sent since the last packet that requested an acknowledgement
+	quietBytes       int   // the same
+	took             int   // PSNs of the last SEND or WRITE packet sent
+	reads            int   // requests between una and nxt that wait for a response
+	timer            int64 // start of the wait for an acknowledgement; see retry.go, also of the next fields
+	rnrUntil         int64 // end of the pause that an RNR NAK requested; 0: none
+	retries          int
+	rnrTries         int
 
-	reads   int    // requests between una and nxt that wait for a response
-	restart uint32 // PSN of the latest READ request that did not start at a cell boundary
-
-	// State of retry.go.
-	timer        int64 // start of the wait for an acknowledgement
-	rnrUntil     int64 // end of the pause that an RNR NAK requested; 0: none
-	retries      int
-	rnrTries     int
-	rewoundByNAK bool   // rewound to una: responses may belong to the first transmission
-	unmapped     bool   // the data of the request that placeShort has placed could not be read
-	rewound      bool   // went back to una for any reason: answers to what follows it may be those from before
-	heard        bool   // a response has arrived since RESET
-	why          string // reason of the last rewind
-
-	rndvs []rndv     // by slot; nil until the first
-	keep  *keepAlive // nil without keep-alive
-	bad   *Failure   // deferred failure of work request badAt, until those before it are complete
-	badAt uint32
-	value [8]byte // scratch; result of an atomic
+	srqn    uint32   // XRC: the SRQ of the latest request; 0: none was sent
+	life    uint32   // incremented from RTR to RTS and by RESET: voids marks and connections
+	to      cursor   // destination of the READ response una
+	pieces  [][]byte // payload of one packet, set by gather
+	restart uint32   // PSN of the latest READ request that did not start at a cell boundary
+	why     string   // reason of the last rewind
+	rndvs   []rndv   // by slot; nil until the first
+	value   [8]byte  // scratch; result of an atomic
 }
 
 func (r *requester) init(qp *QP) {

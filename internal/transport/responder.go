@@ -22,39 +22,38 @@ import (
 // A failed check returns a *fault, which refuse.go turns into a NAK and the failure of the QP. Responses wait in
 // replies (reply.go) until transmit builds them, in PSN order.
 type responder struct {
-	qp *QP
-
-	epsn        uint32 // expected PSN
-	msn         uint32 // message sequence number: messages completed, 24 bits
-	fresh       bool   // no packet was handled yet
-	gapReported bool   // a NAK for epsn was queued: later packets are dropped without a reply
-	lent        bool   // READ responses were sent by reference
-	lost        uint32 // newest PSN dropped in this way
-	dupNext     uint32 // PSN that would continue a run of duplicates; noRun if there is none
-
 	data    payload    // of the current packet
 	epoch   link.Epoch // of data
 	steered *Steered   // of the current packet, if a flow rule delivers it
 	span    int        // number of PSNs of the current packet; more than one if it is a train
 
-	rq  *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
-	cq  CompletionQueue // queue in which they complete
-	pd  uint32          // protection domain of the peer's keys
-	srq *XRCSRQ         // XRC: see xrc.go
-
-	away  bool   // another process has the turn: see turn.go
-	since uint32 // the PSN at which it got it
-
-	phase phase   // kind of the current message
-	recv  receive // receive of the current message
-	write write   // current RDMA WRITE
-	replies
+	srq   *XRCSRQ // XRC: see xrc.go
+	away  bool    // another process has the turn: see turn.go
+	since uint32  // the PSN at which it got it
 
 	grh       [wire.GRHLen]byte // of the current datagram
 	pkeyIndex uint16            // of the current datagram for QP 1
 	tmh       [wire.TMHLen]byte // of the current message, if its payload is away
 
 	denied denied
+
+	lost  uint32  // newest PSN dropped because of gapReported
+	lent  bool    // READ responses were sent by reference
+	write write   // current RDMA WRITE
+	recv  receive // receive of the current message
+
+	// Each message uses what follows.
+	qp          *QP
+	rq          *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
+	cq          CompletionQueue // queue in which they complete
+	pd          uint32          // protection domain of the peer's keys
+	epsn        uint32          // expected PSN
+	msn         uint32          // message sequence number: messages completed, 24 bits
+	dupNext     uint32          // PSN that would continue a run of duplicates; noRun if there is none
+	phase       phase           // kind of the current message
+	fresh       bool            // no packet was handled yet
+	gapReported bool            // a NAK for epsn was queued: later packets are dropped without a reply
+	replies
 }
 
 // noRun is not a valid PSN.

@@ -253,31 +253,33 @@ type SilenceHost interface {
 type Attr struct {
 	State         State
 	Path          link.Path // AH_ATTR
-	DestQPN       uint32
-	MTU           int // path MTU in bytes, 256 to 4096
-	PKeyIndex     uint16
-	PKey          uint16
+	PathOwner     any       // state of the layer above that belongs to Path
 	QKey          uint32
 	RQPSN, SQPSN  uint32
-	Access        uint32 // qp_access_flags, as mr.Access
-	MaxRdAtomic   int    // initiator depth
-	MaxDestRdAtom int    // responder resources
-	MinRNRTimer   uint8  // code 0 to 31
-	Timeout       uint8  // code 0 to 31; 0: no limit
-	RetryCnt      uint8  // 0 to 7
-	RNRRetry      uint8  // 0 to 7; 7: no limit
-	SQDNotify     bool   // en_sqd_async_notify
-	Port          uint8
-	PathOwner     any // state of the layer above that belongs to Path
+	MaxDestRdAtom int   // responder resources
+	SQDNotify     bool  // en_sqd_async_notify
+	MinRNRTimer   uint8 // code 0 to 31
 
 	// The alternate path. Migration exchanges it with Path.
 	Alt        link.Path
+	AltOwner   any
 	AltPKey    uint16
 	AltPKeyIdx uint16
 	AltPort    uint8
 	AltTimeout uint8
-	AltOwner   any
-	Mig        MigState
+
+	// Each message uses what follows.
+	Port        uint8
+	Timeout     uint8  // code 0 to 31; 0: no limit
+	RetryCnt    uint8  // 0 to 7
+	RNRRetry    uint8  // 0 to 7; 7: no limit
+	MaxRdAtomic int    // initiator depth
+	Access      uint32 // qp_access_flags, as mr.Access
+	DestQPN     uint32
+	PKeyIndex   uint16
+	PKey        uint16
+	Mig         MigState
+	MTU         int // path MTU in bytes, 256 to 4096
 }
 
 // MigState is the path migration state; values of enum ibv_mig_state.

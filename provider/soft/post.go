@@ -1,6 +1,8 @@
 package soft
 
 import (
+	"unsafe"
+
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -18,19 +20,15 @@ func (q *qp) PostSend(wrs []verbs.SendWR) (int, error) { return q.post(wrs, fals
 func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, true) }
 
 func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
-	q.prefetch()
+	if engine.Crowded() {
+		prefetch.Part(q, 0, unsafe.Offsetof(q.QP))
+		q.PrefetchSend()
+	}
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
 	if engine.Packed() {
 		q.PrefetchFollowers()
 	}
 	return n, verbsError("", err)
-}
-
-// prefetch asks for the memory of a QP to which a request will be posted, if there are very many QPs.
-func (q *qp) prefetch() {
-	if engine.Crowded() {
-		prefetch.Value(q)
-	}
 }
 
 // filler is a QP that copies a request into its slot.
@@ -157,7 +155,9 @@ func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
 
 // PostRecv appends receives to the QP's own queue.
 func (q *qp) PostRecv(wrs []verbs.RecvWR) (int, error) {
-	q.prefetch()
+	if engine.Crowded() {
+		q.PrefetchRecv()
+	}
 	if q.State() == transport.Reset {
 		return 0, verbsError("", transport.ErrState)
 	}
