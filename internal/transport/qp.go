@@ -45,9 +45,9 @@ type Scratch struct {
 
 // QP is one queue pair. All fields but state belong to the shard that owns it.
 //
-// A program with very many QPs has none of them in the processor's caches. So what each message uses is in three
-// places: at the beginning of Config; from the end of attr to the middle of req; from the end of resp to the beginning
-// of Counters. The structures have their fields in that order.
+// A program with very many QPs has none of them in the processor's caches. So what each message uses is in four places:
+// at the beginning of Config, from the end of attr to the middle of req, at the end of resp, and in the middle of
+// Counters. The structures have their fields in an order for that; see PrefetchRequester.
 type QP struct {
 	Config
 
