@@ -140,6 +140,10 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 	} else {
 		qp.OnPacket(s.now, p)
 	}
+	if wire.BTH(p.Data).Opcode().Operation() == wire.Ack && !qp.Sched.Queued && qp.Due() == transport.DueNothing {
+		s.setTimer(qp) // which is all that collect would do
+		return
+	}
 	s.runq.push(qp)
 }
 
