@@ -12,7 +12,7 @@ import (
 // A retry rewinds to the oldest unacknowledged packet and sends everything from there (go-back-N). Causes are an
 // expired ACK timeout, a sequence error NAK, a response that proves the loss of an earlier one (an implied NAK), and
 // the end of an RNR pause. The first three share the counter that retry_cnt limits; RNR has its own. Every
-// acknowledged packet resets both.
+// acknowledged packet resets both. An RNR NAK resets the first, since the peer answers.
 //
 // retry_cnt 7 means seven retries, as IBTA specifies; rxe treats 7 as unlimited.
 
@@ -175,6 +175,7 @@ func (r *requester) onRNR(now int64, h wire.AETH) {
 		return
 	}
 	r.rnrTries++
+	r.retries = 0
 	r.why = "the peer had no receive posted (RNR NAK)"
 	r.observe(r.why, r.rnrTries)
 	r.goBack()

@@ -227,6 +227,34 @@ func TestRNRWithinAMessage(t *testing.T) {
 	s.checkIdle()
 }
 
+// retry_cnt counts missing answers, and an RNR NAK is an answer: a peer without a receive, and a lost packet now and
+// then meanwhile, do not end the connection.
+func TestRNRNakEndsTheCountOfTimeouts(t *testing.T) {
+	s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt, a.RNRRetry = 2, 7 })
+	s.send(1)
+	s.out()
+	again := func() {
+		t.Helper()
+		s.is(RTS)
+		s.timeout()
+		s.out()
+	}
+	for range 20 {
+		again()
+		again()
+		s.nak(firstPSN, wire.SynRNR|1)
+		s.nak(firstPSN, wire.SynRNR|1) // a copy
+		again()                        // after the pause
+	}
+	again()
+	again()
+	again()
+	s.is(Err)
+	if e := s.cqes[0]; e.Status != RetryExcErr {
+		t.Errorf("status %d, want RETRY_EXC_ERR", e.Status)
+	}
+}
+
 // V-QPQ-06: rnr_retry 7 is unlimited; other values count anew after each acknowledged packet.
 func TestV_QPQ_06_RNRRetry(t *testing.T) {
 	s := newSender(t, RC, nil)
