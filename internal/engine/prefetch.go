@@ -67,28 +67,32 @@ func (qp *QP) inner() *transport.QP {
 	return (*transport.QP)(unsafe.Add(unsafe.Pointer(qp), unsafe.Offsetof(qp.QP)))
 }
 
+// prefetchFrom asks for the fields from an offset on that each message uses, Config included, without reading the QP.
+func (qp *QP) prefetchFrom(offset uintptr) {
+	prefetch.Part(qp, offset, unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+}
+
 // prefetchFor asks for what a packet with the header h uses of the QP, without reading the QP.
 func (qp *QP) prefetchFor(h wire.BTH) {
 	if h.Opcode() == wire.RC|wire.Ack {
-		prefetch.Part(qp, unsafe.Offsetof(qp.OwnSQ), unsafe.Offsetof(qp.OwnRQ))
-		prefetch.Part(qp, unsafe.Offsetof(qp.QP), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+		qp.prefetchFrom(unsafe.Offsetof(qp.OwnSQ))
 		qp.inner().PrefetchRequester()
 		return
 	}
-	prefetch.Part(qp, unsafe.Offsetof(qp.OwnRQ), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+	qp.prefetchFrom(unsafe.Offsetof(qp.OwnRQ))
 	qp.inner().PrefetchResponder()
 }
 
 // PrefetchSend asks for what a request that is posted to the QP uses of it, without reading the QP.
 func (qp *QP) PrefetchSend() {
-	prefetch.Part(qp, unsafe.Offsetof(qp.shard), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
+	qp.prefetchFrom(0)
 	qp.inner().PrefetchRequester()
 }
 
 // PrefetchRecv asks for what a receive that is posted to the QP uses of it, without reading the QP.
 func (qp *QP) PrefetchRecv() {
-	prefetch.Part(qp, unsafe.Offsetof(qp.OwnRQ), unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
-	prefetch.Part(qp, unsafe.Offsetof(qp.QP)+transport.StateAt, unsafe.Offsetof(qp.QP)+transport.StateAt+4)
+	qp.prefetchFrom(unsafe.Offsetof(qp.OwnRQ))
+	qp.inner().PrefetchState()
 }
 
 // PrefetchFollowers asks for what the next posts will use, after a post to the QP. Programs with many peers post to

@@ -33,9 +33,10 @@ func BoundTo(at netip.AddrPort) (found []Bound, ok bool) {
 	if at.Addr().Is4() {
 		files["/proc/net/udp"] = procAddr(at.Addr())
 	}
+	port := fmt.Sprintf("%04X", at.Port())
 	for range 2 {
 		for name, addr := range files {
-			read, err := boundIn(name, addr, fmt.Sprintf("%04X", at.Port()))
+			read, err := boundIn(name, addr, port)
 			for _, b := range read {
 				if !slices.Contains(found, b) {
 					found = append(found, b)

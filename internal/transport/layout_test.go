@@ -43,13 +43,7 @@ func TestWrittenIsPrefetched(t *testing.T) {
 		t.Fatalf("%d requests and %v packets went the short way, want 3 of each", s.shortSender.used, s.used)
 	}
 	within := func(i uintptr) bool {
-		resp := unsafe.Offsetof(qp.resp)
-		counters := unsafe.Offsetof(qp.Counters)
-		return i >= unsafe.Offsetof(qp.attr)+unsafe.Offsetof(qp.attr.Port) &&
-			i < unsafe.Offsetof(qp.req)+unsafe.Offsetof(qp.req.srqn) ||
-			i >= resp+unsafe.Offsetof(qp.resp.qp) && i < counters ||
-			i >= counters+unsafe.Offsetof(qp.Counters.RetransmitPackets) &&
-				i < counters+unsafe.Offsetof(qp.Counters.MarkedPackets)
+		return i >= coreAt && i < requestEnd || i >= responderAt && i < responderEnd || i >= countersAt && i < countersEnd
 	}
 	for i := range bytes {
 		if bytes[i] != before[i] && !within(uintptr(i)) {

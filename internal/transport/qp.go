@@ -143,43 +143,41 @@ func (qp *QP) takePath() {
 // PeerAddr returns the address that RC and UC packets must come from.
 func (qp *QP) PeerAddr() netip.Addr { return qp.attr.Path.Dst }
 
-// PrefetchQueues asks the processor for what the next packet uses beside the QP itself: the queues, the path, and the
-// oldest work request. The shard is held.
-func (qp *QP) PrefetchQueues() {
-	prefetch.Value(qp.RQ)
-	prefetch.Value(qp.SQ)
-	prefetch.Value(qp.path)
-	if r := &qp.req; r.head != r.begun {
-		prefetch.Value(r.oldest())
-	}
-}
+// PrefetchedConfig is the length of the fields of Config that each message uses.
+const PrefetchedConfig = unsafe.Offsetof(Config{}.Guest)
 
-// PrefetchedConfig is the length of the fields of Config that each message uses, and StateAt the offset of the state.
+// The other places of what each message uses of a QP.
 const (
-	PrefetchedConfig = unsafe.Offsetof(Config{}.Guest)
-	StateAt          = unsafe.Offsetof(QP{}.state)
+	coreAt      = unsafe.Offsetof(QP{}.attr) + unsafe.Offsetof(Attr{}.Port)
+	responseEnd = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.from) // for requests of the peer
+	requestEnd  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.srqn)
+
+	responderAt  = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.qp)
+	repliesAt    = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.head) // for requests of this QP
+	responderEnd = unsafe.Offsetof(QP{}.Counters)
+
+	countersAt  = unsafe.Offsetof(QP{}.Counters) + unsafe.Offsetof(Counters{}.RetransmitPackets)
+	countersEnd = unsafe.Offsetof(QP{}.Counters) + unsafe.Offsetof(Counters{}.MarkedPackets)
 )
 
-// PrefetchRequester asks for what a request that is posted or acknowledged uses of the QP besides Config, without
-// reading the QP.
+// PrefetchRequester asks the processor for what a request that is posted or acknowledged uses of the QP besides Config,
+// without reading the QP.
 func (qp *QP) PrefetchRequester() {
-	prefetch.Part(qp, unsafe.Offsetof(qp.attr)+unsafe.Offsetof(qp.attr.Port),
-		unsafe.Offsetof(qp.req)+unsafe.Offsetof(qp.req.srqn))
-	prefetch.Part(qp, unsafe.Offsetof(qp.resp)+unsafe.Offsetof(qp.resp.head), unsafe.Offsetof(qp.Counters))
-	qp.prefetchCounters()
+	prefetch.Part(qp, coreAt, requestEnd)
+	prefetch.Part(qp, repliesAt, responderEnd)
+	prefetch.Part(qp, countersAt, countersEnd)
 }
 
 // PrefetchResponder is PrefetchRequester for a request of the peer.
 func (qp *QP) PrefetchResponder() {
-	prefetch.Part(qp, unsafe.Offsetof(qp.attr)+unsafe.Offsetof(qp.attr.Port),
-		unsafe.Offsetof(qp.req)+unsafe.Offsetof(qp.req.from))
-	prefetch.Part(qp, unsafe.Offsetof(qp.resp)+unsafe.Offsetof(qp.resp.qp), unsafe.Offsetof(qp.Counters))
-	qp.prefetchCounters()
+	prefetch.Part(qp, coreAt, responseEnd)
+	prefetch.Part(qp, responderAt, responderEnd)
+	prefetch.Part(qp, countersAt, countersEnd)
 }
 
-func (qp *QP) prefetchCounters() {
-	prefetch.Part(qp, unsafe.Offsetof(qp.Counters)+unsafe.Offsetof(qp.Counters.RetransmitPackets),
-		unsafe.Offsetof(qp.Counters)+unsafe.Offsetof(qp.Counters.MarkedPackets))
+// PrefetchState asks for the state, without reading the QP.
+func (qp *QP) PrefetchState() {
+	prefetch.Part(qp, unsafe.Offsetof(qp.state), unsafe.Offsetof(qp.state)+unsafe.Sizeof(qp.state))
 }
 
 // PrefetchOldest asks for the oldest work request. The shard is held.

@@ -1,12 +1,9 @@
 package soft
 
 import (
-	"unsafe"
-
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/mr"
-	"github.com/verbena-rdma/verbena/internal/prefetch"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -21,7 +18,6 @@ func (q *qp) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, t
 
 func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	if engine.Crowded() {
-		prefetch.Part(q, 0, unsafe.Offsetof(q.QP))
 		q.PrefetchSend()
 	}
 	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
