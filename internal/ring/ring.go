@@ -90,6 +90,27 @@ func (p *Producer) MaxRecord() int { return len(p.mem)/4 - Line }
 // Put appends a record of n bytes and returns them, to be written before Publish; their content is undefined. It
 // returns nil if there is no room now, or if Err is not nil. n is at most MaxRecord.
 func (p *Producer) Put(k Kind, aux uint32, n int) []byte {
+	if uint(n) > Line-wordLen {
+		return p.putLines(k, aux, n)
+	}
+	// A line fits before the end of the memory, if there is room.
+	if p.tail+2*Line-p.freed > p.mask+1 && !p.room(Line) {
+		return nil
+	}
+	line := unsafe.Add(p.base, p.tail&p.mask)
+	if word := makeWord(n, k, aux); p.tail == p.published {
+		p.first = word
+	} else {
+		*(*uint64)(line) = word
+	}
+	p.last, p.lastLen = p.tail, n
+	p.tail += Line
+	prefetch.ForWrite(unsafe.Add(p.base, (p.tail+ahead)&p.mask))
+	return unsafe.Slice((*byte)(unsafe.Add(line, wordLen)), n)
+}
+
+// putLines is Put for a record of several lines.
+func (p *Producer) putLines(k Kind, aux uint32, n int) []byte {
 	need := span(n)
 	at := p.tail & p.mask
 	fill := uint64(0)
@@ -105,7 +126,12 @@ func (p *Producer) Put(k Kind, aux uint32, n int) []byte {
 	}
 	p.last, p.lastLen = p.tail, n
 	p.append(makeWord(n, k, aux), need)
-	return p.mem[at+wordLen : at+wordLen+uint64(n) : at+wordLen+uint64(n)]
+	return p.data(at+wordLen, n)
+}
+
+// data returns n bytes of the memory from offset at on, which are the data of a record of the producer.
+func (p *Producer) data(at uint64, n int) []byte {
+	return unsafe.Slice((*byte)(unsafe.Add(p.base, at)), n)
 }
 
 // Extend appends n bytes to the last record, which gets another kind and aux, and returns them as Put does. It
@@ -123,8 +149,7 @@ func (p *Producer) Extend(k Kind, aux uint32, n int) []byte {
 	} else {
 		*wordAt(p.base, p.last&p.mask) = word
 	}
-	at := p.last&p.mask + wordLen + uint64(from)
-	return p.mem[at : at+uint64(n) : at+uint64(n)]
+	return p.data(p.last&p.mask+wordLen+uint64(from), n)
 }
 
 // LastLen returns the length of the last record in bytes, 0 if it has been published.
@@ -143,18 +168,15 @@ func (p *Producer) append(word, need uint64) {
 		*wordAt(p.base, p.tail&p.mask) = word
 	}
 	p.tail += need
-	if need == Line {
-		prefetch.ForWrite(unsafe.Add(p.base, (p.tail+ahead)&p.mask))
-	}
 }
 
-// ahead is the distance of the line that is fetched when a record of one line is appended. The consumer's cache has it,
+// ahead is the distance of the line that is fetched when a record of one line is put. The consumer's cache has it,
 // from the last round. A store waits until the line has come from there, and later stores wait for that one.
 const ahead = 4 * Line
 
 // room reports whether need bytes are free, followed by a line for the word after the last record.
 func (p *Producer) room(need uint64) bool {
-	if p.tail+need+Line-p.freed <= uint64(len(p.mem)) {
+	if p.tail+need+Line-p.freed <= p.mask+1 {
 		return true
 	}
 	if p.err != nil || !p.look() {
@@ -271,6 +293,11 @@ func (c *Consumer) Next() (r Record, ok bool) {
 			return Record{}, false
 		}
 		n, kind := uint64(uint32(word)), Kind(word>>32)
+		if n <= Line-wordLen && kind-1 < skip-1 && c.next+Line-c.freed <= c.mask+1 { // one line, which is in the memory
+			c.next += Line
+			data := unsafe.Slice((*byte)(unsafe.Add(c.base, at+wordLen)), n)
+			return Record{Kind: kind, Aux: uint32(word >> 40), Data: data}, true
+		}
 		rest := uint64(len(c.mem)) - at
 		need := (n + wordLen + Line - 1) &^ (Line - 1)
 		if kind == skip {

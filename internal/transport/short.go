@@ -64,7 +64,10 @@ func (r *requester) placeShort(tx *link.TxBatch) bool {
 	}
 	r.putHeaders(b, op, pad, qp.attr.PKey, qp.attr.DestQPN, flags, w)
 	if w.Flags&Inline != 0 {
-		clear(b[info.Len+copy(b[info.Len:], data):])
+		n := copy(b[info.Len:], data)
+		if pad > 0 {
+			clear(b[info.Len+n:])
+		}
 	} else {
 		r.unmapped = !copyPieces(b, info.Len, data)
 	}

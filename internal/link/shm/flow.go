@@ -12,7 +12,7 @@ type flow struct {
 	src, dst netip.Addr
 	tclass   uint8
 	hopLimit uint8
-	foreign  bool // the sender may not send from src, or dst is not a local address: packets are dropped
+	usable   bool // the sender may send from src, and dst is a local address; otherwise packets are dropped
 }
 
 const (

@@ -223,7 +223,7 @@ func TestPairs(t *testing.T) {
 	a.put(path, 7, 8, 0) // the receiver gets to know the flow
 	a.p.Send(a.tx)
 	b.next()
-	ring := path.Route.(*route).rings.Load().tx[0][0].prod
+	ring := &path.Route.(*route).rings.Load().tx[0][0].prod
 	for n, lines := range map[int]int{8: 3, 40: 5} { // payload, and lines of five packets
 		for i := range 5 {
 			a.put(path, 7, n, uint32(i))

@@ -43,7 +43,7 @@ const (
 // A txRing is the ring from one port to one port of the receiver. The sending port owns it.
 type txRing struct {
 	rings *txRings
-	prod  *ring.Producer
+	prod  ring.Producer
 	flows flows
 	sleep *atomic.Uint64 // of the port of the receiver
 	woken uint64         // the value of sleep at the last wake-up
@@ -53,7 +53,7 @@ type txRing struct {
 	dirty bool   // in the list of rings that the port publishes
 
 	gathered int    // packets not yet published
-	single   uint32 // the flow of the last record if that is a packet that may become a pair; otherwise noFlow
+	single   uint32 // the flow of the last of them if that may become a pair; otherwise noFlow
 
 	freed uint64    // the freed position when the ring was found full
 	since time.Time // when the ring was found full; zero: it was not
@@ -174,7 +174,7 @@ func (l *txRings) makeRings() error {
 			}
 			b := frame{kind: frameWake, port: uint8(j)}.bytes()
 			row = append(row, &txRing{
-				rings: l, prod: p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i,
+				rings: l, prod: *p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i,
 				wake: func(fd uintptr) { writeNow(fd, b[:]) }, single: noFlow,
 			})
 		}
@@ -255,12 +255,30 @@ const (
 	fullOnceTimeout = 2 * time.Second
 )
 
+// placeLine is place for a packet that gets a line of its own, on a path whose flow is that of the last packet. It
+// returns nil if it is not such a packet, or if place has more to do.
+func (r *txRing) placeLine(path *link.Path, n int) []byte {
+	if uint(n) > maxPair || path != r.flows.path || r.single != noFlow || r.gathered == chunkPackets ||
+		r.prod.Unpublished() >= chunk {
+		return nil
+	}
+	b := r.prod.Put(kindPacket, r.flows.number, n)
+	if b == nil {
+		return nil
+	}
+	r.gathered++
+	if n < maxPair {
+		r.single = r.flows.number
+	}
+	return b
+}
+
 // place returns the place for a packet of n bytes; nil if the ring is full. lost reports that the ring has been full
 // for too long.
 func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost bool) {
 	if r.gathered == chunkPackets || r.prod.Unpublished() >= chunk {
 		r.prod.Publish()
-		r.gathered = 0
+		r.gathered, r.single = 0, noFlow
 	}
 	number := r.flows.find(path)
 	if number == noFlow {
@@ -275,7 +293,7 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 	}
 	if r.single == number && kind == kindPacket {
 		r.single = noFlow
-		if first := r.prod.LastLen(); first > 0 && first+n <= maxPair {
+		if first := r.prod.LastLen(); first+n <= maxPair {
 			r.gathered++
 			return r.prod.Extend(kindPair, number|uint32(first)<<8, n), false
 		}
@@ -321,7 +339,7 @@ func (r *txRing) stuck(path *link.Path) bool {
 // sleeps.
 func (r *txRing) publish() {
 	r.prod.Publish()
-	r.gathered = 0
+	r.gathered, r.single = 0, noFlow
 	if s := r.sleep.Load(); s&1 != 0 && s != r.woken {
 		r.woken = s
 		_ = r.rings.raw.Control(r.wake)

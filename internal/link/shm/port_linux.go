@@ -135,25 +135,38 @@ func (r *route) fresh() bool {
 
 // Place returns the place in a ring for a packet to a process of this host; see link.Direct.
 func (p *port) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, mine bool) {
-	kind := kindPacket
 	if train {
-		kind = kindTrain
+		return p.place(path, qpn, n, kindTrain, 0)
 	}
-	return p.place(path, qpn, n, kind, 0)
+	if r, ok := path.Route.(*route); ok {
+		if to := r.ring(p.index, qpn); to != nil {
+			if b := to.placeLine(path, n); b != nil {
+				p.placed(to, n)
+				return b, true
+			}
+		}
+	}
+	return p.place(path, qpn, n, kindPacket, 0)
+}
+
+// ring returns the open ring of a route from a port to the port of a QP; nil if there is none.
+func (r *route) ring(port int, qpn uint32) *txRing {
+	rings := r.rings.Load()
+	if rings == nil || rings.end.Load() != ringsOpen {
+		return nil
+	}
+	return rings.tx[port][rings.table.find(qpn)]
 }
 
 // place is Place for a record of a kind. refers is the number of bytes of payload that it refers to.
 func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind, refers int) (b []byte, mine bool) {
 	train := kind != kindPacket
 	r := p.routeOf(path, qpn)
-	rings := r.rings.Load()
-	if rings == nil {
-		return nil, train || r.state.Load() == routeWaits && r.waits(path, p.link.hold)
+	to := r.ring(p.index, qpn)
+	if to == nil {
+		waits := r.rings.Load() == nil && r.state.Load() == routeWaits && r.waits(path, p.link.hold)
+		return nil, train || waits
 	}
-	if rings.end.Load() != ringsOpen {
-		return nil, train
-	}
-	to := rings.tx[p.index][rings.table.find(qpn)]
 	b, lost := to.place(path, n, kind)
 	switch {
 	case lost:
@@ -251,8 +264,9 @@ type buffers struct {
 	shares []*memory  // whose memory the batch refers to
 	open   []*rxRing
 	away   aways
-	small  [(recvMax + 1) * smallPacket]byte // the last record may be a pair
-	used   int
+	// The places of small packets, and of the headers of others, by their index in the batch, whose last record may be a
+	// pair.
+	small [recvMax + 1][smallPacket]byte
 }
 
 // Recv fetches packets; see link.Port.
@@ -269,7 +283,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	}
 	clear(m.shares)
 	m.away.reset()
-	m.open, m.shares, m.used = m.open[:0], m.shares[:0], 0
+	m.open, m.shares = m.open[:0], m.shares[:0]
 	b.Packets, b.Screened = b.Packets[:0], false
 	full := p.full.Load() && p.full.Swap(false)
 	if m.sets = *p.link.in.Load(); len(m.sets) > 0 {
@@ -319,13 +333,13 @@ func (p *port) recvSets(b *link.RxBatch, m *buffers) {
 func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 	over := l.over.Load() // before the last read
 	turn := &l.turns[p.index]
-	first := *turn
-	ports := bits.RotateLeft64(l.active(p.index), -first)
+	first := uint(*turn)
+	ports := bits.RotateLeft64(l.active(p.index), -int(first))
 	if l.invalid.Load() {
 		ports = 0
 	}
 	for ; ports != 0; ports &= ports - 1 {
-		i := (first + bits.TrailingZeros64(ports)) % 64
+		i := int((first + uint(bits.TrailingZeros64(ports))) % 64)
 		r, err := l.ringOf(p.index, i)
 		switch {
 		case err != nil:
@@ -366,36 +380,48 @@ func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 		if !ok {
 			return r.cons.Err()
 		}
-		switch rec.Kind {
-		case kindFlow:
-			f, ok := parseFlow(rec.Data)
-			if !ok || rec.Aux >= maxFlows {
-				return errInvalidRecord
+		if rec.Kind == kindPacket && rec.Aux < maxFlows && len(rec.Data) <= smallPacket {
+			if f := &r.flows[rec.Aux]; f.usable {
+				p.takeSmall(b, m, f, rec.Data)
+				continue
 			}
-			f.foreign = !p.link.admits(l, &f, b.Now)
-			r.flows[rec.Aux] = f
-		case kindPacket, kindTrain, kindRef, kindAway, kindPair:
-			n := rec.Aux
-			if rec.Kind == kindPair {
-				n %= maxFlows
-			}
-			if n >= maxFlows || !r.flows[n].src.IsValid() {
-				return errInvalidRecord
-			}
-			if err := p.takeRecord(b, m, l, &r.flows[n], rec); err != nil {
-				return err
-			}
-		default:
+		}
+		if err := p.takeAny(b, m, l, r, rec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeAny takes a record of any kind.
+func (p *port) takeAny(b *link.RxBatch, m *buffers, l *rxRings, r *rxRing, rec ring.Record) error {
+	switch rec.Kind {
+	case kindFlow:
+		f, ok := parseFlow(rec.Data)
+		if !ok || rec.Aux >= maxFlows {
 			return errInvalidRecord
 		}
+		f.usable = p.link.admits(l, &f, b.Now)
+		r.flows[rec.Aux] = f
+	case kindPacket, kindTrain, kindRef, kindAway, kindPair:
+		n := rec.Aux
+		if rec.Kind == kindPair {
+			n %= maxFlows
+		}
+		if n >= maxFlows || !r.flows[n].src.IsValid() {
+			return errInvalidRecord
+		}
+		return p.takeRecord(b, m, l, &r.flows[n], rec)
+	default:
+		return errInvalidRecord
 	}
 	return nil
 }
 
 // takeRecord appends the packet of a record to the batch, unless the sender may not use its source.
 func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec ring.Record) error {
-	if f.foreign {
-		if f.foreign = !p.link.admits(l, f, b.Now); f.foreign {
+	if !f.usable {
+		if f.usable = p.link.admits(l, f, b.Now); !f.usable {
 			p.counters.ShmForeign++
 			if rec.Kind == kindPair {
 				p.counters.ShmForeign++
@@ -404,6 +430,8 @@ func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec 
 		}
 	}
 	switch rec.Kind {
+	case kindPacket:
+		p.take(b, m, f, rec.Data, wire.MaxPayload)
 	case kindRef, kindAway:
 		return p.takeRef(b, m, l, f, rec.Kind, rec.Data)
 	case kindTrain:
@@ -415,8 +443,6 @@ func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec 
 		}
 		p.take(b, m, f, rec.Data[:first], wire.MaxPayload)
 		p.take(b, m, f, rec.Data[first:], wire.MaxPayload)
-	default:
-		p.take(b, m, f, rec.Data, wire.MaxPayload)
 	}
 	return nil
 }
@@ -425,41 +451,67 @@ func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec 
 // first, and small packets as a whole.
 func (p *port) take(b *link.RxBatch, m *buffers, f *flow, shared []byte, most int) {
 	n := len(shared)
-	head := n
-	if n > smallPacket {
-		head = wire.MaxHeaderLen
-	}
-	data := m.small[m.used : m.used+head : m.used+head]
-	copy(data, shared)
-	var body []byte
-	if n > smallPacket {
-		headers, pad, err := wire.ParseHead(data, n, most)
-		if err != nil {
-			p.counters.RxMalformed++
-			return
+	if n <= smallPacket {
+		if p.takeSmall(b, m, f, shared) {
+			b.Packets[len(b.Packets)-1].Train = most > wire.MaxPayload
 		}
-		data = data[:headers]
-		body = shared[headers : n-pad : n-pad]
-	} else if _, err := wire.Parse(data); err != nil {
+		return
+	}
+	data := m.small[len(b.Packets)][:wire.MaxHeaderLen]
+	copy(data, shared)
+	headers, pad, err := wire.ParseHead(data, n, most)
+	if err != nil {
 		p.counters.RxMalformed++
 		return
-	} else if wire.BTH(data).DestQPN() == wire.GSIQPN && p.link.screened(data) {
+	}
+	p.append(b, f, data[:headers:headers], n)
+	to := &b.Packets[len(b.Packets)-1]
+	to.Body, to.Train = shared[headers:n-pad:n-pad], most > wire.MaxPayload
+}
+
+// takeSmall is take for a small packet. It reports whether it has appended it.
+func (p *port) takeSmall(b *link.RxBatch, m *buffers, f *flow, shared []byte) bool {
+	n := len(shared)
+	data := m.small[len(b.Packets)][:n:n]
+	copyPacket(data, shared)
+	if _, err := wire.Parse(data); err != nil {
+		p.counters.RxMalformed++
+		return false
+	}
+	if wire.BTH(data).DestQPN() == wire.GSIQPN && p.link.screened(data) {
 		p.counters.RxScreened++
 		b.Screened = true
-		return
+		return false
 	}
-	m.used += len(data)
+	p.append(b, f, data, n)
+	return true
+}
+
+// append appends a packet of n bytes to the batch. data is the whole packet or its headers.
+func (p *port) append(b *link.RxBatch, f *flow, data []byte, n int) {
 	p.counters.RxPackets++
 	p.counters.RxBytes += uint64(n)
 	p.counters.ShmRxPackets++
-	if n := len(b.Packets); n < cap(b.Packets) {
-		b.Packets = b.Packets[:n+1]
+	i := len(b.Packets)
+	if i < cap(b.Packets) {
+		b.Packets = b.Packets[:i+1]
 	} else {
 		b.Packets = append(b.Packets, link.RxPacket{})
 	}
-	to := &b.Packets[len(b.Packets)-1] // all its fields are set; a literal would be made elsewhere and copied
-	to.Data, to.Body, to.Away, to.Src, to.Dst, to.Epoch = data, body, nil, f.src, f.dst, link.Epoch{}
-	to.TClass, to.HopLimit, to.Train = f.tclass, f.hopLimit, most > wire.MaxPayload
+	to := &b.Packets[i] // all its fields are set; a literal would be made elsewhere and copied
+	to.Data, to.Body, to.Away, to.Src, to.Dst, to.Epoch = data, nil, nil, f.src, f.dst, link.Epoch{}
+	to.TClass, to.HopLimit, to.Train = f.tclass, f.hopLimit, false
+}
+
+// copyPacket is copy, without a call for 16 to 32 bytes: acknowledgements and the shortest messages. It makes no store
+// that ends within the first 16 bytes, or the last 16, of a packet: loads of two stores' bytes wait for both.
+func copyPacket(dst, src []byte) {
+	if n := len(dst); uint(n-16) <= 16 && n <= len(src) {
+		*(*[16]byte)(dst) = [16]byte(src)
+		*(*[16]byte)(dst[n-16:]) = [16]byte(src[n-16:])
+		return
+	}
+	copy(dst, src)
 }
 
 // Wait parks the caller; see link.Port.

@@ -232,7 +232,7 @@ func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, kind ri
 	}
 	var ref [refLen]byte
 	copy(ref[:], shared)
-	head := m.small[m.used : m.used+len(shared)-refLen : m.used+len(shared)-refLen]
+	head := m.small[len(b.Packets)][: len(shared)-refLen : len(shared)-refLen]
 	copy(head, shared[refLen:])
 	n, was := binary.LittleEndian.Uint32(ref[16:]), binary.LittleEndian.Uint32(ref[20:])
 	r := reference{id: binary.LittleEndian.Uint64(ref[:]), off: binary.LittleEndian.Uint64(ref[8:]), n: uint64(n)}
@@ -253,7 +253,6 @@ func (p *port) takeRef(b *link.RxBatch, m *buffers, l *rxRings, f *flow, kind ri
 		p.counters.ShmRevoked++
 		return err
 	}
-	m.used += len(head)
 	p.counters.RxPackets++
 	p.counters.RxBytes += uint64(len(head)) + uint64(n)
 	p.counters.ShmRxPackets++
