@@ -43,8 +43,9 @@ func (c *caught) end(first int, take func(i int, e *transport.CQE)) int {
 		return 0
 	}
 	var f freed
-	for i := range n {
-		e := &c.entries[i]
+	entries := c.entries[:n]
+	for i := range entries {
+		e := &entries[i]
 		take(first+i, e)
 		f.add(e)
 		forget(e)

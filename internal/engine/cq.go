@@ -258,7 +258,9 @@ func (f *freed) add(e *transport.CQE) {
 
 func (f *freed) sent(q *transport.SendQueue, slot uint32) {
 	if f.sq != q {
-		f.flush()
+		if f.sq != nil {
+			f.sq.Release(f.slot)
+		}
 		f.sq = q
 	}
 	f.slot = slot
@@ -266,13 +268,15 @@ func (f *freed) sent(q *transport.SendQueue, slot uint32) {
 
 func (f *freed) received(q *transport.RecvQueue) {
 	if f.rq != q {
-		f.flush()
-		f.rq = q
+		if f.rq != nil {
+			f.rq.Release(f.n)
+		}
+		f.rq, f.n = q, 0
 	}
 	f.n++
 }
 
-// flush frees the accumulated slots.
+// flush frees the accumulated slots. f is not used afterwards.
 func (f *freed) flush() {
 	if f.sq != nil {
 		f.sq.Release(f.slot)
@@ -280,7 +284,6 @@ func (f *freed) flush() {
 	if f.rq != nil {
 		f.rq.Release(f.n)
 	}
-	*f = freed{}
 }
 
 // pollsPerStep is the number of successful polls after which the shards run once, so that a program slower than its

@@ -35,7 +35,7 @@ type Config struct {
 	PeerDied func(qpn, destQPN uint32, peer netip.Addr, silent bool)
 	// Now returns the time in ns; it never decreases. nil: the monotonic clock.
 	Now func() int64
-	// Manual disables the background goroutines: Poll, PostSend and Step do all work.
+	// Manual disables the background goroutines: Poll, EndPost and Step do all work.
 	Manual bool
 	// FirstQPN is the first QPN to assign; XRC SRQ numbers start at the next one. 0: random.
 	FirstQPN uint32

@@ -25,7 +25,7 @@ func (r *recorder) Send(b *link.TxBatch) {
 // postSends posts n messages of size bytes, from memory region key.
 func postSends(t *testing.T, qp *QP, n int, size, key uint32) {
 	t.Helper()
-	err := qp.PostSend(func(q *transport.SendQueue) error {
+	err := postSend(qp, func(q *transport.SendQueue) error {
 		for range n {
 			w := q.Next()
 			w.Op, w.Flags, w.Length = transport.OpSend, 0, size

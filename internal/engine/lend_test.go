@@ -137,7 +137,7 @@ func region(t *testing.T, n int) *mr.Region {
 func postMessage(t *testing.T, qp *QP, op transport.Op, local, remote *mr.Region) {
 	t.Helper()
 	n := uint32(len(local.Buf))
-	err := qp.PostSend(func(q *transport.SendQueue) error {
+	err := postSend(qp, func(q *transport.SendQueue) error {
 		w := q.Next()
 		w.Op, w.Flags, w.Length, w.RKey = op, transport.Signaled, n, remote.RKey
 		w.SGEs = append(w.SGEs, transport.SGE{Length: n, LKey: local.LKey})

@@ -233,7 +233,7 @@ func (qp *QP) prepare(a *transport.Attr, m transport.Mask) (here bool) {
 }
 
 // Query returns the attributes, and whether the QP is in SQD and not drained yet. What was posted before is processed
-// before Query returns, as far as the windows and the link permit: PostSend leaves that to another goroutine if one
+// before Query returns, as far as the windows and the link permit: EndPost leaves that to another goroutine if one
 // holds the shard, which comes too late if the process ends at once.
 func (qp *QP) Query() (a transport.Attr, draining bool) {
 	s := qp.shard
@@ -274,20 +274,27 @@ func (qp *QP) SetRate(rate uint64, burst int64) {
 	s.serve()
 }
 
-// PostSend calls post, which adds work requests to the locked send queue, and sends them. In a state that does not
-// permit sends it returns transport.ErrState without calling post (V-QPS-04).
-func (qp *QP) PostSend(post func(q *transport.SendQueue) error) error {
+// BeginPost locks the send queue and returns it. The caller adds work requests and then calls EndPost. In a state that
+// does not permit sends it returns transport.ErrState instead (V-QPS-04).
+//
+// +checklocksignore: EndPost unlocks the queue.
+func (qp *QP) BeginPost() (*transport.SendQueue, error) {
 	q := qp.SQ
 	q.Lock()
 	if st := qp.State(); st == transport.Reset || st == transport.Init || st == transport.RTR {
 		q.Unlock()
-		return transport.ErrState
+		return nil, transport.ErrState
 	}
-	err := post(q)
-	q.Publish()
-	q.Unlock()
+	return q, nil
+}
+
+// EndPost unlocks the send queue and sends the work requests.
+//
+// +checklocksignore: BeginPost has locked the queue.
+func (qp *QP) EndPost() {
+	qp.SQ.Publish()
+	qp.SQ.Unlock()
 	qp.shard.ring(&qp.QP)
-	return err
 }
 
 // PostedRecv must be called after receives were posted to the QP's own queue: in ERR they are flushed.

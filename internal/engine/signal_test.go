@@ -38,7 +38,7 @@ func TestEventsFollowTheAcknowledgement(t *testing.T) {
 		if err := qb.RQ.Post(id, nil); err != nil {
 			t.Fatal(err)
 		}
-		err := qa.PostSend(func(q *transport.SendQueue) error {
+		err := postSend(qa, func(q *transport.SendQueue) error {
 			w := q.Next()
 			w.Op, w.Flags, w.Length = transport.OpSend, transport.Signaled, 0
 			q.Commit()

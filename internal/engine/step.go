@@ -59,16 +59,17 @@ func (s *shard) step(now int64) (busy bool) {
 
 // receive delivers the packets of one Recv, and returns their number.
 func (s *shard) receive() int {
-	n := s.port.Recv(&s.rx)
+	s.port.Recv(&s.rx)
 	s.prefetchBatch()
-	for i := range n {
-		p := &s.rx.Packets[i]
+	packets := s.rx.Packets
+	for i := range packets {
+		p := &packets[i]
 		if p.Away != nil {
-			p.Away.Batch = s.rx.Packets[i:n]
+			p.Away.Batch = packets[i:]
 		}
 		s.deliver(p)
 	}
-	return n
+	return len(packets)
 }
 
 // finish does what is due for a QP that is about to stop: it delivers the packets that have arrived, and sends replies.

@@ -41,6 +41,7 @@ type Config struct {
 // among many is not in the processor's caches.
 type Scratch struct {
 	sent, received CQE
+	short          CQE // of onShortSend, which sets only a few fields; the others are zero
 }
 
 // QP is one queue pair. All fields but state belong to the shard that owns it.

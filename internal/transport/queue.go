@@ -427,8 +427,8 @@ func (q *RecvQueue) Init(wrs, sges int, shared bool, pd uint32) {
 //
 // +checklocks:q.mu
 func (q *RecvQueue) at(i uint32) (head *SGE, room []SGE) {
-	n := int((i-q.base)&q.mask) * (1 + q.maxSGE)
-	return &q.slots[n], q.slots[n+1 : n+1+q.maxSGE]
+	slot := q.slots[int((i-q.base)&q.mask)*(1+q.maxSGE):]
+	return &slot[0], slot[1 : 1+q.maxSGE]
 }
 
 // store writes receive i to its slot.

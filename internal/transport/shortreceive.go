@@ -57,11 +57,9 @@ func (r *responder) onShortSend(p *link.RxPacket, h wire.BTH) bool {
 	r.dupNext, r.gapReported = noRun, false
 	seq := r.epsn
 	r.step(1, true)
-	e := &qp.Scratch.received
-	*e = CQE{
-		WRID: wrid, Op: CQRecv, Solicited: h.Solicited(), ByteLen: uint32(len(data)), QPN: qp.Num,
-		PKeyIndex: qp.attr.PKeyIndex, QP: qp, SRQ: r.rq,
-	}
+	e := &qp.Scratch.short
+	e.WRID, e.Op, e.Solicited, e.ByteLen = wrid, CQRecv, h.Solicited(), uint32(len(data))
+	e.QPN, e.PKeyIndex, e.QP, e.SRQ = qp.Num, qp.attr.PKeyIndex, qp, r.rq
 	r.cq.Push(e)
 	if h.AckReq() {
 		r.ack(seq)

@@ -20,7 +20,11 @@ func (q *qp) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	if engine.Crowded() {
 		q.PrefetchSend()
 	}
-	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
+	sq, err := q.BeginPost()
+	if err == nil {
+		n, err = fillAll(q, sq, wrs, all)
+		q.EndPost()
+	}
 	if engine.Packed() {
 		q.PrefetchFollowers()
 	}
@@ -32,26 +36,26 @@ type filler interface {
 	fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error
 }
 
-// fillAll copies requests into their slots until one is invalid, and counts them in n. If all is set, an invalid
+// fillAll copies requests into their slots until one is invalid, and returns their number. If all is set, an invalid
 // request removes the others. sq is locked.
 //
-// +checklocksignore: the analyzer does not follow PostSend's callback.
-func fillAll(q filler, sq *transport.SendQueue, wrs []verbs.SendWR, all bool, n *int) (err error) {
-	for ; *n < len(wrs); *n++ {
+// +checklocksignore: the analyzer does not follow what locks sq.
+func fillAll(q filler, sq *transport.SendQueue, wrs []verbs.SendWR, all bool) (n int, err error) {
+	for n < len(wrs) && err == nil {
 		w := sq.Next()
 		if w == nil {
 			err = transport.ErrQueueFull
 			break
 		}
-		if err = q.fill(sq, w, &wrs[*n]); err != nil {
-			break
+		if err = q.fill(sq, w, &wrs[n]); err == nil {
+			sq.Commit()
+			n++
 		}
-		sq.Commit()
 	}
 	if err != nil && all {
 		sq.Abort()
 	}
-	return err
+	return n, err
 }
 
 // sendOps are the operations that fill supports for some type of QP.

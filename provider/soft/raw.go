@@ -259,7 +259,10 @@ func (q *rawQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 	if q.SQ == nil {
 		return 0, fail(verbs.EINVAL, "the QP has no send queue")
 	}
-	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
+	err = q.QP.PostSend(func(sq *transport.SendQueue) (err error) {
+		n, err = fillAll(q, sq, wrs, all)
+		return err
+	})
 	return n, verbsError("", err)
 }
 

@@ -145,7 +145,10 @@ func (q *streamQP) PostSend(wrs []verbs.SendWR) (int, error) { return q.post(wrs
 func (q *streamQP) PostSendAll(wrs []verbs.SendWR) (int, error) { return q.post(wrs, true) }
 
 func (q *streamQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
-	err = q.QP.PostSend(func(sq *transport.SendQueue) error { return fillAll(q, sq, wrs, all, &n) })
+	err = q.QP.PostSend(func(sq *transport.SendQueue) (err error) {
+		n, err = fillAll(q, sq, wrs, all)
+		return err
+	})
 	return n, verbsError("", err)
 }
 

@@ -3,7 +3,6 @@ package shm
 import (
 	"encoding/binary"
 	"net/netip"
-	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -64,8 +63,7 @@ var alien = netip.MustParseAddr("10.1.2.3")
 func newAttacker(t *testing.T) *attacker {
 	l := &rxRings{shape: shape{n: 1, m: 1, ring: minRing}}
 	l.rings, l.heads = &memory{bytes: aligned(l.ringsSize())}, &memory{bytes: aligned(l.headsSize())}
-	l.rx, l.turns = [][]rxRing{make([]rxRing, 1)}, make([]int, 1)
-	l.used = []*atomic.Uint64{l.rings.word(activeAt(0))}
+	l.prepare()
 	l.shares.Store(&map[uint64]*memory{})
 	l.once.Do(func() {}) // there is no connection to close
 	l.rings.word(activeAt(0)).Store(1)

@@ -426,8 +426,7 @@ func FuzzRing(f *testing.F) {
 		l := &rxRings{shape: shape{n: 1, m: 1, ring: minRing}}
 		l.rings = &memory{bytes: aligned(l.ringsSize())}
 		l.heads = &memory{bytes: aligned(l.headsSize())}
-		l.rx, l.turns = [][]rxRing{make([]rxRing, 1)}, make([]int, 1)
-		l.used = append(l.used, l.rings.word(activeAt(0)))
+		l.prepare()
 		l.shares.Store(&map[uint64]*memory{1: share})
 		from := &senderMemory{pid: os.Getpid(), failed: func() {}}
 		from.readable.Store(true)

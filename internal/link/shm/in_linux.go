@@ -26,6 +26,7 @@ type rxRings struct {
 	rx      [][]rxRing // indexed by port of this link, then of the sender
 	turns   []int      // indexed by port of this link: the first port of the sender that is read next
 	used    []*atomic.Uint64
+	senders uint64        // a bit for each port of the sender
 	over    atomic.Bool   // no more packets will be added
 	invalid atomic.Bool   // a record was invalid: nothing is received any more
 	drained atomic.Uint64 // bits of the ports that have received all packets after over
@@ -39,7 +40,6 @@ type rxRings struct {
 type rxRing struct {
 	cons  *ring.Consumer // nil until the sender has used the ring
 	flows *[maxFlows]flow
-	open  bool          // the batch refers to records of the ring
 	shown uint64        // the value of seen
 	seen  atomic.Uint64 // a position of cons, for waits
 }
@@ -99,12 +99,18 @@ func acceptRings(c *net.UnixConn, ports int, ranges []link.QPNRange, status *os.
 		return nil, err
 	}
 	l.shares.Store(new(map[uint64]*memory))
+	l.prepare()
+	return l, c.SetDeadline(time.Time{})
+}
+
+// prepare sets the fields that follow from the shape and the memory.
+func (l *rxRings) prepare() {
 	for j := range l.m {
 		l.rx = append(l.rx, make([]rxRing, l.n))
 		l.turns = append(l.turns, 0)
 		l.used = append(l.used, l.rings.word(activeAt(j)))
 	}
-	return l, c.SetDeadline(time.Time{})
+	l.senders = 1<<l.n - 1
 }
 
 // start permits the sender to begin. The ring set is in the list of the link already.
@@ -189,7 +195,7 @@ func (l *rxRings) leave() {
 
 // active returns a bit for each port of the sender that has used its ring to port j.
 func (l *rxRings) active(j int) uint64 {
-	return l.used[j].Load() & (1<<l.n - 1)
+	return l.used[j].Load() & l.senders
 }
 
 // waits reports whether the ring from the sender's port i to port j of this link has packets. Any goroutine may call

@@ -278,7 +278,6 @@ func (p *port) Recv(b *link.RxBatch) int {
 	}
 	for i, r := range m.open {
 		r.cons.Release(false)
-		r.open = false
 		m.open[i] = nil
 	}
 	clear(m.shares)
@@ -315,6 +314,10 @@ func (p *port) Recv(b *link.RxBatch) int {
 // recvSets receives out of the rings until the batch is full. The ring set that has filled it is read last the next
 // time.
 func (p *port) recvSets(b *link.RxBatch, m *buffers) {
+	if len(m.sets) == 1 {
+		p.recvSet(m.sets[0], b, m)
+		return
+	}
 	if p.turn >= len(m.sets) {
 		p.turn = 0
 	}
@@ -369,12 +372,9 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 	}
 }
 
-// drain receives out of one ring until the batch is full.
+// drain receives out of one ring until the batch is full. Recv calls it once for each ring.
 func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
-	if !r.open {
-		r.open = true
-		m.open = append(m.open, r)
-	}
+	m.open = append(m.open, r)
 	for len(b.Packets) < recvMax {
 		rec, ok := r.cons.Next()
 		if !ok {
