@@ -67,11 +67,12 @@ func (s *shard) answerAll() {
 
 // sendShort is answer and serve for a short request, if there is nothing else to do; see transport.QP.PlaceShort.
 func (s *shard) sendShort(qp *transport.QP) bool {
-	if !s.runq.empty() || s.published() || !s.tx.Empty() || s.tap != nil || s.acks.n > 0 || qp.Sched.Dead ||
-		!qp.PlaceShort(s.tx) {
+	near := s.tx.Direct
+	if near == nil || !s.runq.empty() || s.published() || !s.tx.Empty() || s.tap != nil || s.acks.n > 0 ||
+		qp.Sched.Dead || !qp.PlaceShort(near) {
 		return false
 	}
-	s.port.Send(s.tx)
+	near.Publish()
 	s.now = s.eng.now() // here, where nobody waits for it
 	qp.SentShort(s.now)
 	s.answered(qp)

@@ -100,6 +100,7 @@ func (f *full) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
 }
 
 func (f *full) Train(*link.Path, uint32) int { return 0 }
+func (f *full) Publish()                     {}
 
 // A turn in which the link has no room for any packet counts as stalled: its receiver may need our core to make room.
 func TestStalledTurn(t *testing.T) {

@@ -208,19 +208,37 @@ func (s *shard) sendOneAck() bool {
 		return false
 	}
 	s.runq.pop()
-	if !s.holds(qp) {
-		s.loans.begin(s, qp)
-		if qp.SendAck(s.tx) {
-			s.stalled = false
-			s.sole, s.resent = qp, qp.Counters.RetransmitPackets
-			s.send()
-		} else {
-			s.blocked.push(qp)
-		}
+	if !s.sendAck(qp) {
+		s.blocked.push(qp)
 	}
 	s.setTimer(qp)
 	s.raiseSignals()
 	return s.blocked.empty()
+}
+
+// sendAck sends or holds the acknowledgement of a QP that has nothing else to send. It returns false if the link has no
+// room.
+func (s *shard) sendAck(qp *transport.QP) bool {
+	if d := s.tx.Direct; d != nil {
+		if near, placed := qp.PlaceAck(d); placed {
+			d.Publish()
+			s.stalled = false
+			return true
+		} else if near {
+			return false
+		}
+	}
+	if s.holds(qp) {
+		return true
+	}
+	s.loans.begin(s, qp)
+	if !qp.SendAck(s.tx) {
+		return false
+	}
+	s.stalled = false
+	s.sole, s.resent = qp, qp.Counters.RetransmitPackets
+	s.send()
+	return true
 }
 
 // flushReplies sends the pending replies of a QP that is about to be reset or destroyed: a program may destroy a QP

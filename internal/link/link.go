@@ -376,21 +376,15 @@ func (b *TxBatch) Seal(i int, f wire.Flow, id uint16) {
 
 // AllocTrain is Alloc for a train; see RxPacket.Train.
 func (b *TxBatch) AllocTrain(path *Path, qpn uint32, n int) []byte {
-	return b.allocDirect(path, qpn, n, true)
-}
-
-// AllocNear is Alloc for a packet that Direct places. It returns nil for any other, and if there is no room.
-func (b *TxBatch) AllocNear(path *Path, qpn uint32, n int) []byte {
-	return b.allocDirect(path, qpn, n, false)
-}
-
-func (b *TxBatch) allocDirect(path *Path, qpn uint32, n int, train bool) []byte {
 	if b.Direct == nil || b.Count() >= cap(b.Packets) {
 		return nil
 	}
-	place, _ := b.place(path, qpn, n, train)
+	place, _ := b.place(path, qpn, n, true)
 	return place
 }
+
+// Placed counts a packet for which the caller has got a place from Direct. There must be no Tap.
+func (b *TxBatch) Placed() { b.direct++ }
 
 // place gets a place from Direct. The receiver may then take the earlier packets, which the tap must have seen
 // before.

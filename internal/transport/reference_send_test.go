@@ -26,6 +26,7 @@ type sentPacket struct {
 	off, n int
 }
 
+func (l *reader) Publish()                                          {}
 func (l *reader) Train(*link.Path, uint32) int                      { return link.MaxRef / 2 }
 func (l *reader) Reads(_ *link.Path, _ uint32, sh *link.Share) bool { return sh == l.share }
 func (l *reader) Revoke(*link.Path)                                 {}

@@ -282,10 +282,25 @@ func (r *responder) sendTail(tx *link.TxBatch) bool {
 	if b == nil {
 		return false
 	}
-	r.putBTH(b, wire.Ack, 0, t.seq)
-	wire.AETH(b[wire.BTHLen:]).Put(syndrome, t.msn)
-	r.tail = tail{}
+	r.putAck(b, syndrome, t.seq, t.msn)
 	return true
+}
+
+// placeAck is sendTail of an acknowledgement to a process of this host.
+func (r *responder) placeAck(near link.Direct) (mine, placed bool) {
+	b, mine := near.Place(r.qp.path, r.qp.attr.DestQPN, wire.BTHLen+wire.AETHLen, false)
+	if b == nil {
+		return mine, false
+	}
+	r.putAck(b, wire.SynAck, r.tail.seq, r.tail.msn)
+	return true, true
+}
+
+// putAck writes an acknowledgement, after which no reply is pending.
+func (r *responder) putAck(b []byte, syndrome uint8, seq, msn uint32) {
+	r.putBTH(b, wire.Ack, 0, seq)
+	wire.AETH(b[wire.BTHLen:]).Put(syndrome, msn)
+	r.tail = tail{}
 }
 
 // putBTH writes the BTH of a reply.

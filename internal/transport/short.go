@@ -15,10 +15,10 @@ const shortOps = 1<<OpSend | 1<<OpSendImm | 1<<OpWrite | 1<<OpWriteImm
 
 // PlaceShort places the packet of the only request that waits in the send queue of an RC QP where the peer's process
 // reads it, if it is such a request and nothing else is to be sent. Otherwise it returns false, and Transmit has all to
-// do. After it the caller passes tx to the link, and calls SentShort: the peer need not wait for what that does.
-func (qp *QP) PlaceShort(tx *link.TxBatch) bool {
+// do. After it the caller publishes what was placed, and calls SentShort: the peer need not wait for what that does.
+func (qp *QP) PlaceShort(near link.Direct) bool {
 	r := &qp.req
-	return qp.Type == RC && r.calm() && !qp.resp.pending() && r.sq.Posted()-r.cur == 1 && r.placeShort(tx)
+	return qp.Type == RC && r.calm() && !qp.resp.pending() && r.sq.Posted()-r.cur == 1 && r.placeShort(near)
 }
 
 // SentShort notes that the request that PlaceShort has placed was sent.
@@ -33,14 +33,15 @@ func (r *requester) transmitShort(now int64, tx *link.TxBatch, budget int) (n in
 	if r.cur == posted || !r.qp.Near(tx) {
 		return 0
 	}
-	for ; n < budget && r.cur != posted && r.calm() && r.placeShort(tx); n++ {
+	for budget = min(budget, tx.Left()); n < budget && r.cur != posted && r.calm() && r.placeShort(tx.Direct); n++ {
+		tx.Placed()
 		r.sentShort(now)
 	}
 	return n
 }
 
 // placeShort places the packet of the request at cur, if it is such a request. calm has returned true.
-func (r *requester) placeShort(tx *link.TxBatch) bool {
+func (r *requester) placeShort(near link.Direct) bool {
 	qp := r.qp
 	w := r.sq.At(r.cur)
 	if 1<<w.Op&shortOps == 0 || w.Flags&Fence != 0 || w.Length > r.mtu || w.own ||
@@ -54,7 +55,7 @@ func (r *requester) placeShort(tx *link.TxBatch) bool {
 	op := requestOps[w.Op&15][firstPacket|lastPacket] | qp.prefix()
 	info := op.Info()
 	pad := int(-w.Length & 3)
-	b := tx.AllocNear(qp.path, qp.attr.DestQPN, info.Len+len(data)+pad)
+	b, _ := near.Place(qp.path, qp.attr.DestQPN, info.Len+len(data)+pad, false)
 	if b == nil {
 		return false
 	}

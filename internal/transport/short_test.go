@@ -28,6 +28,7 @@ func (p *places) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
 }
 
 func (p *places) Train(*link.Path, uint32) int { return p.train }
+func (p *places) Publish()                     {}
 
 // A shortSender sends what it can by PlaceShort if short is set, and all by Transmit otherwise.
 type shortSender struct {
@@ -47,7 +48,7 @@ func newShortSender(t *testing.T, typ Type, short bool) *shortSender {
 // flush sends.
 func (s *shortSender) flush() {
 	s.tx.Reset()
-	if s.short && s.qp.PlaceShort(s.tx) {
+	if s.short && s.qp.PlaceShort(s.places) {
 		s.qp.SentShort(s.now)
 		s.used++
 		return
@@ -279,7 +280,6 @@ func TestPlaceShortRefuses(t *testing.T) {
 		{"two", RC, func(s *shortSender) { post(s); post(s) }, false},
 		{"UC", UC, post, false},
 		{"UD", UD, post, false},
-		{"over UDP", RC, func(s *shortSender) { post(s); s.tx.Direct = nil }, false},
 		{"no room", RC, func(s *shortSender) { post(s); s.room = 0 }, false},
 		{"SQD", RC, func(s *shortSender) { s.modify(SQD, Attr{}, 0); post(s) }, false},
 		{"ERR", RC, func(s *shortSender) { s.modify(Err, Attr{}, 0); post(s) }, false},
@@ -292,7 +292,7 @@ func TestPlaceShortRefuses(t *testing.T) {
 	} {
 		s := newShortSender(t, c.typ, true)
 		s.room = 1000
-		if c.do(s); s.qp.PlaceShort(s.tx) != c.want {
+		if c.do(s); s.qp.PlaceShort(s.places) != c.want {
 			t.Errorf("%s: %v, want %v", c.name, !c.want, c.want)
 		}
 		if n := len(s.packets); (n == 1) != c.want {

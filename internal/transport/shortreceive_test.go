@@ -17,10 +17,11 @@ import (
 type shortReceiver struct {
 	*shortSender
 	used map[wire.Opcode]int // packets that onShort has handled
+	acks int                 // acknowledgements that PlaceAck has placed
 }
 
 func newShortReceiver(t *testing.T, short bool) *shortReceiver {
-	s := &shortReceiver{newShortSender(t, RC, short), make(map[wire.Opcode]int)}
+	s := &shortReceiver{shortSender: newShortSender(t, RC, short), used: make(map[wire.Opcode]int)}
 	s.qp.attr.Access = uint32(mr.RemoteRead | mr.RemoteWrite)
 	s.qp.RQ.Init(16, 2, false, testPD)
 	return s
@@ -68,6 +69,12 @@ func (s *shortReceiver) step(rnd *rand.Rand) {
 	}
 	if rnd.IntN(4) > 0 {
 		s.tx.Reset()
+		if s.short && s.qp.Due() == DueAck {
+			if mine, placed := s.qp.PlaceAck(s.places); mine && placed {
+				s.acks++
+				return
+			}
+		}
 		s.qp.Transmit(s.now, s.tx, 32)
 	}
 }
@@ -173,9 +180,10 @@ func (s *shortReceiver) packet(rnd *rand.Rand, op wire.Opcode, seq uint32, n int
 	return p
 }
 
-// onShort leaves the same completions, replies, memory and state as onPacket, whatever came before.
+// onShort leaves the same completions, replies, memory and state as onPacket, whatever came before, and PlaceAck the
+// same as Transmit.
 func TestOnShortIsOnPacket(t *testing.T) {
-	used := make(map[wire.Opcode]int)
+	acks, used := 0, make(map[wire.Opcode]int)
 	for seed := range uint64(200) {
 		long, short := newShortReceiver(t, false), newShortReceiver(t, true)
 		for n := range 200 {
@@ -184,6 +192,10 @@ func TestOnShortIsOnPacket(t *testing.T) {
 		for op, n := range short.used {
 			used[op] += n
 		}
+		acks += short.acks
+	}
+	if acks < 1000 {
+		t.Errorf("PlaceAck has placed %d acknowledgements, want thousands", acks)
 	}
 	if used[wire.SendOnly] < 2000 || used[wire.Ack] < 500 {
 		t.Errorf("onShort has handled %v, want thousands", used)

@@ -92,6 +92,10 @@ func (qp *QP) Due() Due {
 // SendAck is Transmit of a QP that has only an acknowledgement to send. It reports whether there was room.
 func (qp *QP) SendAck(tx *link.TxBatch) bool { return qp.resp.sendTail(tx) }
 
+// PlaceAck is SendAck to a process of this host. It reports whether the peer is one, and whether there was room. The
+// caller publishes what was placed.
+func (qp *QP) PlaceAck(near link.Direct) (mine, placed bool) { return qp.resp.placeAck(near) }
+
 // Near reports whether tx places the QP's packets where the process of the peer reads them.
 func (qp *QP) Near(tx *link.TxBatch) bool { return tx.Train(qp.path, qp.attr.DestQPN) > 0 }
 

@@ -30,6 +30,7 @@ func (p *capablePort) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool
 	return p.room[:n], true
 }
 func (*capablePort) Train(*link.Path, uint32) int               { return 100 }
+func (*capablePort) Publish()                                   {}
 func (*capablePort) Reads(*link.Path, uint32, *link.Share) bool { return true }
 func (*capablePort) Revoke(*link.Path)                          {}
 func (*capablePort) Lend(size int) []byte                       { return make([]byte, size) }

@@ -92,6 +92,13 @@ func (d direct) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte,
 	return d.Direct.Place(path, qpn, n, train)
 }
 
+func (d direct) Publish() {
+	d.port.mu.Lock()
+	defer d.port.mu.Unlock()
+	d.Direct.Publish()
+	d.port.sendLate()
+}
+
 func (d direct) Train(path *link.Path, qpn uint32) int {
 	if d.port.faulty() {
 		return 0

@@ -223,17 +223,22 @@ func (p *port) Send(b *link.TxBatch) {
 	case p.link.mail != nil:
 		p.sendMail(b)
 	}
+	p.Publish()
+	if len(b.Packets) > 0 {
+		p.inner.Send(b)
+	} else {
+		b.Reset()
+	}
+}
+
+// Publish makes the packets visible that were placed; see link.Direct.
+func (p *port) Publish() {
 	for i, r := range p.dirty {
 		r.publish()
 		r.dirty = false
 		p.dirty[i] = nil
 	}
 	p.dirty = p.dirty[:0]
-	if len(b.Packets) > 0 {
-		p.inner.Send(b)
-	} else {
-		b.Reset()
-	}
 }
 
 // divert moves packets of a batch into rings. Packets that find no place are dropped: they cannot be sent later.
