@@ -108,8 +108,8 @@ type LastWill interface {
 // Direct gives packets a place where their receiver will read them. It is used by the holder of the port's shard.
 type Direct interface {
 	// Place returns the place for a packet of n bytes, BTH to pad, along path to QP qpn, which the caller fills in
-	// before the next Place, Publish or Send. If mine is false, the packet goes into the batch instead. If mine is true and
-	// b is nil, there is no room and the sender tries again later. A packet with train set (see RxPacket.Train)
+	// before the next Place, Publish or Send. If mine is false, the packet goes into the batch instead. If mine is true
+	// and b is nil, there is no room and the sender tries again later. A packet with train set (see RxPacket.Train)
 	// never goes into the batch.
 	Place(path *Path, qpn uint32, n int, train bool) (b []byte, mine bool)
 	// Train returns the largest payload of one packet along path to QP qpn, in bytes, whatever the path MTU; 0 if the path
