@@ -104,6 +104,13 @@ func orFull(err error) error {
 
 // checkSend returns an error for a request that does not fit the QP.
 func (qp *QP) checkSend(wr *SendWR) error {
+	if qp.plain(wr) {
+		return nil
+	}
+	return qp.checkAny(wr)
+}
+
+func (qp *QP) checkAny(wr *SendWR) error {
 	t := qp.init.Type
 	switch {
 	case !wr.Opcode.in(qp.opcodes):
@@ -138,6 +145,20 @@ func (qp *QP) checkSend(wr *SendWR) error {
 		return qp.checkPlacement(wr)
 	}
 	return nil
+}
+
+// plain reports that a request is one of those that most programs post, and that checkAny would accept it.
+func (qp *QP) plain(wr *SendWR) bool {
+	if t := qp.init.Type; t != QPTypeRC && t != QPTypeUC || !wr.Opcode.in(sendOpcodes|writeOpcodes) {
+		return false
+	}
+	switch wr.Flags &^ SendSignaled {
+	case 0:
+		return wr.Inline == nil && uint32(len(wr.SGList)) <= qp.init.Cap.MaxSendSGE
+	case SendInline:
+		return wr.Inline != nil && len(wr.SGList) == 0 && uint32(len(wr.Inline)) <= qp.init.Cap.MaxInlineData
+	}
+	return false
 }
 
 // checkTSO checks a request with segmentation offload.

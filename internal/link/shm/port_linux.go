@@ -385,9 +385,15 @@ func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 		if !ok {
 			return r.cons.Err()
 		}
-		if rec.Kind == kindPacket && rec.Aux < maxFlows && len(rec.Data) <= smallPacket {
-			if f := &r.flows[rec.Aux]; f.usable {
+		if f := &r.flows[rec.Aux%maxFlows]; f.usable { // most records
+			first := rec.Aux / maxFlows // 0 in a record of one packet
+			switch {
+			case rec.Kind == kindPacket && first == 0 && len(rec.Data) <= smallPacket:
 				p.takeSmall(b, m, f, rec.Data)
+				continue
+			case rec.Kind == kindPair && int(first) <= len(rec.Data) && len(rec.Data) <= maxPair:
+				p.takeSmall(b, m, f, rec.Data[:first])
+				p.takeSmall(b, m, f, rec.Data[first:])
 				continue
 			}
 		}
