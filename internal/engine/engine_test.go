@@ -195,6 +195,43 @@ func TestNextDeadline(t *testing.T) {
 	}
 }
 
+// A shard remembers the QP of the last packet. Packets reach the QP of their number even so, and none that was
+// destroyed.
+func TestPacketsReachTheirQP(t *testing.T) {
+	m := newManual(t, 1)
+	cq := m.NewCQ(64, 0, silent{})
+	a, b := pair(t, m.Engine, cq, cq)
+	s := a.shard
+	deliver := func(to *QP) {
+		p := make([]byte, wire.BTHLen+wire.RETHLen)
+		seq := uint32(to.QP.Counters.RxWriteRequests)
+		wire.BTH(p).Put(wire.RC|wire.WriteOnly, 0, 0xffff, to.Num(), seq, 0)
+		s.deliver(&link.RxPacket{Data: p, Src: localAddr, Dst: localAddr})
+	}
+	for _, c := range []struct {
+		to      *QP
+		destroy bool
+		a, b    uint64 // packets until then
+		unknown uint64
+	}{
+		{a, false, 1, 0, 0},
+		{a, false, 2, 0, 0},
+		{b, false, 2, 1, 0},
+		{a, false, 3, 1, 0},
+		{a, true, 3, 1, 1},
+		{b, false, 3, 2, 1},
+	} {
+		if c.destroy {
+			c.to.Destroy()
+		}
+		deliver(c.to)
+		got := [3]uint64{a.QP.Counters.RxWriteRequests, b.QP.Counters.RxWriteRequests, s.counters.unknownQPN}
+		if got != [3]uint64{c.a, c.b, c.unknown} {
+			t.Errorf("packets for a, b and no QP: %v, want %v", got, c)
+		}
+	}
+}
+
 // A packet that arrives at another shard's port reaches its QP.
 func TestPacketsAtTheWrongPort(t *testing.T) {
 	m := newManual(t, 3)

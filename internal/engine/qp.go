@@ -339,6 +339,9 @@ func (qp *QP) Destroy() {
 	s.unfollow(qp)
 	AddCounters(&s.counters.gone, &qp.QP.Counters)
 	e.qps.remove(qp.Num())
+	if s.last == &qp.QP {
+		s.last = nil
+	}
 	s.release()
 	for _, cq := range qp.cqs {
 		cq.detach(s)

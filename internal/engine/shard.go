@@ -35,6 +35,7 @@ type shard struct {
 	bg background
 
 	rx       link.RxBatch
+	last     *transport.QP // the QP of the last packet; nil: unknown, or destroyed
 	tx       *link.TxBatch
 	sole     *transport.QP // the QP of all packets in tx; nil if there are several
 	resent   uint64        // its RetransmitPackets before this batch

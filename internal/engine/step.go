@@ -123,18 +123,12 @@ func (s *shard) deliver(p *link.RxPacket) {
 }
 
 func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
-	if owner := s.eng.shardOf(qpn); owner != s {
-		owner.inbox.put(qpn, p)
-		s.kicks |= 1 << owner.index
-		return
-	}
-	qp := s.eng.qps.get(qpn)
-	if qp == nil {
-		s.counters.unknownQPN++
-		if s.tap != nil {
-			s.tap.Received(p, qpn, 0, "; dropped: there is no such QP")
+	qp := s.last
+	if qp == nil || qp.Num != qpn {
+		if qp = s.find(qpn, p); qp == nil {
+			return
 		}
-		return
+		s.last = qp
 	}
 	if s.tap != nil {
 		s.onTapped(qp, p)
@@ -146,6 +140,24 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 		return
 	}
 	s.runq.push(qp)
+}
+
+// find returns the QP of a packet. If there is none, or if it is one of another shard, which gets the packet, find
+// returns nil.
+func (s *shard) find(qpn uint32, p *link.RxPacket) *transport.QP {
+	if owner := s.eng.shardOf(qpn); owner != s {
+		owner.inbox.put(qpn, p)
+		s.kicks |= 1 << owner.index
+		return nil
+	}
+	qp := s.eng.qps.get(qpn)
+	if qp == nil {
+		s.counters.unknownQPN++
+		if s.tap != nil {
+			s.tap.Received(p, qpn, 0, "; dropped: there is no such QP")
+		}
+	}
+	return qp
 }
 
 // deliverSteered passes a datagram or a frame to the QP of a flow rule, which is one of this shard.

@@ -436,7 +436,12 @@ func (q *RecvQueue) at(i uint32) (head *SGE, room []SGE) {
 // +checklocks:q.mu
 func (q *RecvQueue) store(i uint32, wrid uint64, sges []SGE) {
 	head, room := q.at(i)
-	head.Addr, head.Length = wrid, uint32(copy(room, sges))
+	head.Addr = wrid
+	if len(sges) == 1 && len(room) > 0 { // most receives
+		head.Length, room[0] = 1, sges[0]
+		return
+	}
+	head.Length = uint32(copy(room, sges))
 }
 
 // Cap returns the maximum number of outstanding receives.
