@@ -385,77 +385,63 @@ func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 		if !ok {
 			return r.cons.Err()
 		}
-		if f := &r.flows[rec.Aux%maxFlows]; f.usable { // most records
-			first := rec.Aux / maxFlows // 0 in a record of one packet
-			switch {
-			case rec.Kind == kindPacket && first == 0 && len(rec.Data) <= smallPacket:
-				p.takeSmall(b, m, f, rec.Data)
-				continue
-			case rec.Kind == kindPair && int(first) <= len(rec.Data) && len(rec.Data) <= maxPair:
-				p.takeSmall(b, m, f, rec.Data[:first])
-				p.takeSmall(b, m, f, rec.Data[first:])
-				continue
-			}
-		}
-		if err := p.takeAny(b, m, l, r, rec); err != nil {
+		if err := p.takeRecord(b, m, l, r, rec); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeAny takes a record of any kind.
-func (p *port) takeAny(b *link.RxBatch, m *buffers, l *rxRings, r *rxRing, rec ring.Record) error {
-	switch rec.Kind {
-	case kindFlow:
-		f, ok := parseFlow(rec.Data)
-		if !ok || rec.Aux >= maxFlows {
-			return errInvalidRecord
-		}
-		f.usable = p.link.admits(l, &f, b.Now)
-		r.flows[rec.Aux] = f
-	case kindPacket, kindTrain, kindRef, kindAway, kindPair:
-		n := rec.Aux
-		if rec.Kind == kindPair {
-			n %= maxFlows
-		}
-		if n >= maxFlows || !r.flows[n].src.IsValid() {
-			return errInvalidRecord
-		}
-		return p.takeRecord(b, m, l, &r.flows[n], rec)
-	default:
+// takeRecord takes a record. It appends its packets to the batch, unless the sender may not use their source.
+func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, r *rxRing, rec ring.Record) error {
+	f, first := &r.flows[rec.Aux%maxFlows], int(rec.Aux/maxFlows)
+	switch {
+	case rec.Kind == kindFlow:
+		return p.takeFlow(b, l, r, rec)
+	case rec.Kind > kindAway, first > 0 && rec.Kind != kindPair, !f.usable && !f.src.IsValid():
 		return errInvalidRecord
-	}
-	return nil
-}
-
-// takeRecord appends the packet of a record to the batch, unless the sender may not use its source.
-func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, f *flow, rec ring.Record) error {
-	if !f.usable {
-		if f.usable = p.link.admits(l, f, b.Now); !f.usable {
-			p.counters.ShmForeign++
-			if rec.Kind == kindPair {
-				p.counters.ShmForeign++
-			}
-			return nil
-		}
+	case !f.usable && !p.readmit(b, l, f, rec.Kind):
+		return nil
 	}
 	switch rec.Kind {
 	case kindPacket:
 		p.take(b, m, f, rec.Data, wire.MaxPayload)
-	case kindRef, kindAway:
-		return p.takeRef(b, m, l, f, rec.Kind, rec.Data)
-	case kindTrain:
-		p.take(b, m, f, rec.Data, maxTrain)
 	case kindPair:
-		first := int(rec.Aux / maxFlows)
 		if first > len(rec.Data) || len(rec.Data) > maxPair {
 			return errInvalidRecord
 		}
 		p.take(b, m, f, rec.Data[:first], wire.MaxPayload)
 		p.take(b, m, f, rec.Data[first:], wire.MaxPayload)
+	case kindTrain:
+		p.take(b, m, f, rec.Data, maxTrain)
+	case kindRef, kindAway:
+		return p.takeRef(b, m, l, f, rec.Kind, rec.Data)
 	}
 	return nil
+}
+
+// takeFlow notes a flow, and whether the sender may use it.
+func (p *port) takeFlow(b *link.RxBatch, l *rxRings, r *rxRing, rec ring.Record) error {
+	f, ok := parseFlow(rec.Data)
+	if !ok || rec.Aux >= maxFlows {
+		return errInvalidRecord
+	}
+	f.usable = p.link.admits(l, &f, b.Now)
+	r.flows[rec.Aux] = f
+	return nil
+}
+
+// readmit reports whether the sender may use a flow that it could not use before. Otherwise it counts the packets of
+// the record.
+func (p *port) readmit(b *link.RxBatch, l *rxRings, f *flow, kind ring.Kind) bool {
+	if f.usable = p.link.admits(l, f, b.Now); f.usable {
+		return true
+	}
+	p.counters.ShmForeign++
+	if kind == kindPair {
+		p.counters.ShmForeign++
+	}
+	return false
 }
 
 // take checks a packet, whose payload has at most most bytes, and appends it to the batch. It copies the headers
