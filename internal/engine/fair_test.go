@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -84,15 +85,18 @@ func TestQPsTakeTurns(t *testing.T) {
 // full is a Direct port that has room for packets, which it loses, only while open.
 type full struct {
 	link.Port
-	open    bool
-	refused int
-	buf     [8192]byte
+	open      bool
+	refused   int
+	placed    []uint32 // QPNs of the peers
+	published int
+	buf       [8192]byte
 }
 
 func (f *full) Send(b *link.TxBatch) { b.Reset() }
 
-func (f *full) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
+func (f *full) Place(_ *link.Path, qpn uint32, n int, _ bool) ([]byte, bool) {
 	if f.open {
+		f.placed = append(f.placed, qpn)
 		return f.buf[:n], true
 	}
 	f.refused++
@@ -100,7 +104,7 @@ func (f *full) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
 }
 
 func (f *full) Train(*link.Path, uint32) int { return 0 }
-func (f *full) Publish()                     {}
+func (f *full) Publish()                     { f.published++ }
 
 // A turn in which the link has no room for any packet counts as stalled: its receiver may need our core to make room.
 func TestStalledTurn(t *testing.T) {
@@ -167,4 +171,51 @@ func TestAcknowledgementWaitsForRoom(t *testing.T) {
 	if busy := s.step(s.eng.now()); busy || s.stalled || qp.Replying() {
 		t.Errorf("with room: busy %v, stalled %v, replying %v", busy, s.stalled, qp.Replying())
 	}
+}
+
+// The acknowledgements of several QPs to processes of this host are published together. A QP with requests to send
+// comes after them, and so do those behind it.
+func TestAcknowledgementsArePublishedTogether(t *testing.T) {
+	m := newManual(t, 1)
+	var qps [4]*QP
+	for i := range qps {
+		qps[i] = newQP(t, m.Engine, m.NewCQ(8, 0, silent{}), silent{})
+		connectQP(t, qps[i], 0x1000+uint32(i), 14)
+	}
+	s := m.shards[0]
+	f := &full{Port: s.port}
+	s.port, s.tx.Direct = f, f
+	receive := func(seq uint32) {
+		for _, qp := range qps {
+			write := make([]byte, wire.BTHLen+wire.RETHLen) // of no bytes
+			wire.BTH(write).Put(wire.RC|wire.WriteOnly, 0, 0xffff, qp.Num(), seq, wire.BTHAckReq)
+			s.deliver(&link.RxPacket{Data: write, Src: localAddr, Dst: localAddr})
+		}
+	}
+	step := func(busy bool, published int, placed ...uint32) {
+		t.Helper()
+		f.placed, f.published = nil, 0
+		if got := s.step(s.eng.now()); got != busy {
+			t.Errorf("busy: %t, want %t", got, busy)
+		}
+		if !slices.Equal(f.placed, placed) || f.published != published {
+			t.Errorf("%#x were placed and published %d times, want %#x, %d times", f.placed, f.published, placed, published)
+		}
+	}
+	s.hold()
+	defer s.release()
+	receive(0)
+	step(true, 0)
+	f.open = true
+	step(false, 1, 0x1000, 0x1001, 0x1002, 0x1003)
+	receive(1)
+	w, err := qps[2].BeginPost()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Next().Op = transport.OpWrite
+	w.Commit()
+	w.Publish()
+	w.Unlock()
+	step(false, 1, 0x1000, 0x1001, 0x1002, 0x1002, 0x1003)
 }

@@ -185,7 +185,7 @@ func (s *shard) onTimer(qp *transport.QP) {
 // send. The ACKs of all packets received in this step are sent here.
 func (s *shard) transmit() (more bool) {
 	s.stalled = true
-	if s.sendOneAck() {
+	if s.placeAcks() || s.sendOneAck() {
 		return false
 	}
 	for range txBatches {
@@ -211,6 +211,39 @@ func (s *shard) transmit() (more bool) {
 	return !s.runq.empty()
 }
 
+// placeAcks sends the acknowledgements of the first QPs of the run queue, as long as they have nothing else to send and
+// their peers are processes of this host. A QP whose ring is full is blocked. It reports whether that was all.
+func (s *shard) placeAcks() (all bool) {
+	d := s.tx.Direct
+	if d == nil || s.tap != nil || !s.tx.Empty() {
+		return false
+	}
+	placed := false
+	for qp := s.runq.first; qp != nil && !qp.Sched.Dead && qp.Due() == transport.DueAck; qp = s.runq.first {
+		near, ok := qp.PlaceAck(d)
+		if !near {
+			break
+		}
+		placed = placed || ok
+		if s.runq.pop(); !ok {
+			s.blocked.push(qp)
+		} else if s.runq.empty() {
+			d.Publish() // the peer need not wait for the timer
+		}
+		s.setTimer(qp)
+	}
+	if !placed {
+		return false
+	}
+	s.stalled = false
+	if s.runq.empty() && s.blocked.empty() {
+		s.raiseSignals()
+		return true
+	}
+	d.Publish()
+	return false
+}
+
 // sendOneAck is transmit for a run queue with one QP that has nothing but an acknowledgement to send. Otherwise, or if
 // the link had no room, it returns false.
 func (s *shard) sendOneAck() bool {
@@ -220,37 +253,19 @@ func (s *shard) sendOneAck() bool {
 		return false
 	}
 	s.runq.pop()
-	if !s.sendAck(qp) {
-		s.blocked.push(qp)
+	if !s.holds(qp) {
+		s.loans.begin(s, qp)
+		if qp.SendAck(s.tx) {
+			s.stalled = false
+			s.sole, s.resent = qp, qp.Counters.RetransmitPackets
+			s.send()
+		} else {
+			s.blocked.push(qp)
+		}
 	}
 	s.setTimer(qp)
 	s.raiseSignals()
 	return s.blocked.empty()
-}
-
-// sendAck sends or holds the acknowledgement of a QP that has nothing else to send. It returns false if the link has no
-// room.
-func (s *shard) sendAck(qp *transport.QP) bool {
-	if d := s.tx.Direct; d != nil {
-		if near, placed := qp.PlaceAck(d); placed {
-			d.Publish()
-			s.stalled = false
-			return true
-		} else if near {
-			return false
-		}
-	}
-	if s.holds(qp) {
-		return true
-	}
-	s.loans.begin(s, qp)
-	if !qp.SendAck(s.tx) {
-		return false
-	}
-	s.stalled = false
-	s.sole, s.resent = qp, qp.Counters.RetransmitPackets
-	s.send()
-	return true
 }
 
 // flushReplies sends the pending replies of a QP that is about to be reset or destroyed: a program may destroy a QP

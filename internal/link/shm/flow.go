@@ -65,8 +65,7 @@ type flows struct {
 // find returns the number of the flow of a path, noFlow if the receiver does not know it. Most QPs between two
 // processes have equal paths, so the last flow is compared first.
 func (t *flows) find(p *link.Path) uint32 {
-	if p == t.path || t.path != nil && p.Dst == t.path.Dst && p.Src == t.path.Src && p.TClass == t.path.TClass &&
-		p.HopLimit == t.path.HopLimit {
+	if t.last(p) {
 		return t.number
 	}
 	n, ok := t.known[flowOf(p)]
@@ -75,6 +74,12 @@ func (t *flows) find(p *link.Path) uint32 {
 	}
 	t.path, t.number = p, n
 	return n
+}
+
+// last reports whether the last flow is that of a path.
+func (t *flows) last(p *link.Path) bool {
+	l := t.path
+	return p == l || l != nil && p.Dst == l.Dst && p.Src == l.Src && p.TClass == l.TClass && p.HopLimit == l.HopLimit
 }
 
 // add assigns a number to the flow of a path, if necessary that of the oldest flow.

@@ -215,7 +215,8 @@ func TestWithoutRoute(t *testing.T) {
 	}
 }
 
-// TestPairs: two short packets of a batch share a line, and arrive as two packets in order.
+// TestPairs: two short packets of a batch share a line, also if their paths are only equal, and arrive as two packets
+// in order.
 func TestPairs(t *testing.T) {
 	var d testDirectory
 	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
@@ -224,8 +225,10 @@ func TestPairs(t *testing.T) {
 	a.p.Send(a.tx)
 	b.next()
 	ring := &path.Route.(*route).rings.Load().tx[0][0].prod
+	equal := *path
+	paths := []*link.Path{path, &equal, &equal, path, path}
 	for n, lines := range map[int]int{8: 3, 40: 5} { // payload, and lines of five packets
-		for i := range 5 {
+		for i, path := range paths {
 			a.put(path, 7, n, uint32(i))
 		}
 		if got := ring.Unpublished(); got != lines*line {

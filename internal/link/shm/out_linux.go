@@ -255,22 +255,40 @@ const (
 	fullOnceTimeout = 2 * time.Second
 )
 
-// placeLine is place for a packet that gets a line of its own, on a path whose flow is that of the last packet. It
-// returns nil if it is not such a packet, or if place has more to do.
+// placeLine is place for a packet that gets a line of its own or the rest of the last one, on a path whose flow is that
+// of the last packet. It returns nil if it is not such a packet, or if place has more to do.
 func (r *txRing) placeLine(path *link.Path, n int) []byte {
-	if uint(n) > maxPair || path != r.flows.path || r.single != noFlow || r.gathered == chunkPackets ||
-		r.prod.Unpublished() >= chunk {
+	if uint(n) > maxPair || r.gathered == chunkPackets || r.prod.Unpublished() >= chunk || !r.flows.last(path) {
 		return nil
 	}
-	b := r.prod.Put(kindPacket, r.flows.number, n)
+	number := r.flows.number
+	if r.single != noFlow {
+		if b := r.pair(number, n); b != nil {
+			return b
+		}
+	}
+	b := r.prod.Put(kindPacket, number, n)
 	if b == nil {
 		return nil
 	}
 	r.gathered++
+	r.single = noFlow
 	if n < maxPair {
-		r.single = r.flows.number
+		r.single = number
 	}
 	return b
+}
+
+// pair returns the place for a packet of n bytes of a flow in the line of the last packet, nil if that is of another
+// flow, or if there is no room.
+func (r *txRing) pair(number uint32, n int) []byte {
+	first := r.prod.LastLen()
+	if r.single != number || first+n > maxPair {
+		return nil
+	}
+	r.single = noFlow
+	r.gathered++
+	return r.prod.Extend(kindPair, number|uint32(first)<<8, n)
 }
 
 // place returns the place for a packet of n bytes; nil if the ring is full. lost reports that the ring has been full
@@ -291,11 +309,9 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 		number = r.flows.add(path)
 		r.single = noFlow // the last record is that of the flow, which may have the number of the packet before it
 	}
-	if r.single == number && kind == kindPacket {
-		r.single = noFlow
-		if first := r.prod.LastLen(); first+n <= maxPair {
-			r.gathered++
-			return r.prod.Extend(kindPair, number|uint32(first)<<8, n), false
+	if kind == kindPacket {
+		if b := r.pair(number, n); b != nil {
+			return b, false
 		}
 	}
 	if b = r.prod.Put(kind, number, n); b == nil {
