@@ -241,13 +241,13 @@ func TestV_CQ_12_ResizeBelowThePostedRequests(t *testing.T) {
 	if err := qp.Modify(&transport.Attr{State: transport.Err}, transport.MaskState); err != nil {
 		t.Fatal(err)
 	}
-	m.shards[0].held.Store(true)
+	m.shards[0].held.Store(busy)
 	for id := range uint64(4) {
 		if err := postWrite(qp, id); err != nil {
 			t.Fatal(err)
 		}
 	}
-	m.shards[0].held.Store(false)
+	m.shards[0].held.Store(free)
 	if err := cq.Resize(2); !errors.Is(err, ErrCQTooFew) {
 		t.Errorf("4 requests were posted, resized to 2: %v", err)
 	}

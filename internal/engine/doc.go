@@ -8,8 +8,8 @@
 //	                      +--inbox of another shard
 //
 // A shard owns the QPs whose QPN modulo the shard count is its index, or those in its QPN slot if the link assigns
-// slots. A goroutine that has work for a shard runs it, under a lock that the data path only tries: a poster after
-// EndPost (doorbell.go), a poller in CQ.Poll (cq.go), and the shard's background goroutine while no program polls
+// slots. A goroutine that has work for a shard runs it, under a lock that the data path only tries: a poster in EndPost
+// (post.go, doorbell.go), a poller in CQ.Poll (cq.go), and the shard's background goroutine while no program polls
 // (background.go). They run the step (step.go).
 //
 // The package imports internal/{transport,link,mr,notify,spin,numbered,prefetch,secret,wire}.

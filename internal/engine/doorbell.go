@@ -9,9 +9,7 @@ import "github.com/verbena-rdma/verbena/internal/transport"
 func (s *shard) ring(qp *transport.QP) {
 	if s.tryHold() { // the shard is free: no need to publish
 		if !s.sendShort(qp) {
-			s.now = s.eng.now()
-			s.answer(qp)
-			s.serve()
+			s.run(qp)
 		}
 		s.release()
 		return
@@ -30,6 +28,13 @@ func (s *shard) ring(qp *transport.QP) {
 		s.serve()
 		s.release()
 	}
+}
+
+// run is what the shard does for a QP with new work.
+func (s *shard) run(qp *transport.QP) {
+	s.now = s.eng.now()
+	s.answer(qp)
+	s.serve()
 }
 
 // answer puts a QP with new work in the run queue.

@@ -13,7 +13,7 @@ import (
 func TestHoldWithMutexInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &shard{}
-		s.held.Store(true)
+		s.held.Store(busy)
 		var mu sync.Mutex
 		locked := make(chan struct{})
 		var all sync.WaitGroup
@@ -21,7 +21,7 @@ func TestHoldWithMutexInBubble(t *testing.T) {
 			mu.Lock()
 			close(locked)
 			s.hold()
-			s.held.Store(false)
+			s.held.Store(free)
 			mu.Unlock()
 		})
 		<-locked
@@ -32,7 +32,7 @@ func TestHoldWithMutexInBubble(t *testing.T) {
 		for range 100 { // of the machine's time: the first goroutine sleeps for most of it
 			_ = unix.Nanosleep(&unix.Timespec{Nsec: 1e6}, nil)
 		}
-		s.held.Store(false)
+		s.held.Store(free)
 		all.Wait()
 	})
 }

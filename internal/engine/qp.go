@@ -274,29 +274,6 @@ func (qp *QP) SetRate(rate uint64, burst int64) {
 	s.serve()
 }
 
-// BeginPost locks the send queue and returns it. The caller adds work requests and then calls EndPost. In a state that
-// does not permit sends it returns transport.ErrState instead (V-QPS-04).
-//
-// +checklocksignore: EndPost unlocks the queue.
-func (qp *QP) BeginPost() (*transport.SendQueue, error) {
-	q := qp.SQ
-	q.Lock()
-	if st := qp.State(); st == transport.Reset || st == transport.Init || st == transport.RTR {
-		q.Unlock()
-		return nil, transport.ErrState
-	}
-	return q, nil
-}
-
-// EndPost unlocks the send queue and sends the work requests.
-//
-// +checklocksignore: BeginPost has locked the queue.
-func (qp *QP) EndPost() {
-	qp.SQ.Publish()
-	qp.SQ.Unlock()
-	qp.shard.ring(&qp.QP)
-}
-
 // PostedRecv must be called after receives were posted to the QP's own queue: in ERR they are flushed.
 func (qp *QP) PostedRecv() {
 	// The QP stores its new state before it empties the queue; the poster adds to the queue before it reads the

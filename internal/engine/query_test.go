@@ -15,7 +15,7 @@ func TestQuerySendsWhatWasPublished(t *testing.T) {
 	if n := sent() - before; n != 0 {
 		t.Fatalf("%d packets sent by a goroutine that does not hold the shard", n)
 	}
-	s.held.Store(false) // the holder has looked for published work already
+	s.held.Store(free) // the holder has looked for published work already
 	r.qa.Query()
 	if n := sent() - before; n != 1 {
 		t.Errorf("%d packets sent when Query returns, want 1", n)

@@ -23,8 +23,8 @@ type shard struct {
 	index int
 	port  link.Port
 
-	held     atomic.Bool
-	waiters  atomic.Int32 // goroutines that must have the shard; those that only try stand back
+	held     atomic.Uint32 // free, busy, or postsTo with a QP number; see post.go
+	waiters  atomic.Int32  // goroutines that must have the shard; those that only try stand back
 	doors    atomic.Pointer[transport.QP]
 	inbox    inbox
 	cqBroke  atomic.Bool  // a CQ of this shard's QPs has overflowed
@@ -79,28 +79,33 @@ func newShard(e *Engine, index int, port link.Port) *shard {
 
 // tryHold takes the shard if it is free and no goroutine waits for it.
 func (s *shard) tryHold() bool {
-	return s.waiters.Load() == 0 && s.held.CompareAndSwap(false, true)
+	return s.waiters.Load() == 0 && s.held.CompareAndSwap(free, busy)
 }
 
 // hold takes the shard, waiting if necessary. Holders keep it for microseconds.
 func (s *shard) hold() {
-	if s.held.CompareAndSwap(false, true) {
+	if s.held.CompareAndSwap(free, busy) {
 		return
 	}
 	s.waiters.Add(1)
-	for n := 1; !s.held.CompareAndSwap(false, true); n++ {
-		runtime.Gosched()
-		if n%16 == 0 {
-			spin.YieldCPU() // the holder's thread may be waiting for this core
-		}
-		if n%maxSpin == 0 {
-			spin.Rest() // waiters keeps others from taking the shard meanwhile
-		}
+	for n := 1; !s.held.CompareAndSwap(free, busy); n++ {
+		pause(n) // waiters keeps others from taking the shard meanwhile
 	}
 	s.waiters.Add(-1)
 }
 
-// maxSpin is the number of tries before hold sleeps.
+// pause lets others run after try n of a goroutine that waits for the holder of a shard.
+func pause(n int) {
+	runtime.Gosched()
+	if n%16 == 0 {
+		spin.YieldCPU() // the holder's thread may be waiting for this core
+	}
+	if n%maxSpin == 0 {
+		spin.Rest()
+	}
+}
+
+// maxSpin is the number of tries before a waiter sleeps.
 const maxSpin = 1 << 14
 
 // maxHelp bounds how often release processes work published meanwhile, before it wakes the background goroutine.
@@ -118,7 +123,7 @@ func (s *shard) release() {
 		if next != s.timer.Load() {
 			s.timer.Store(next)
 		}
-		s.held.Store(false)
+		s.held.Store(free)
 		if !s.published() {
 			switch {
 			case more && !stalled:

@@ -58,7 +58,8 @@ type SendMore struct {
 }
 
 // SendQueue is a QP's send queue: a ring between the posting goroutines, which hold Lock, and the requester. Indices
-// are not wrapped; they are masked on use.
+// are not wrapped; they are masked on use. Posters of a QP that a shard runs hold the shard instead, or LockShared; the
+// caller makes the two exclude each other.
 //
 // An empty queue restarts at its first slot, so a queue that is never full uses only a few slots, which stay in the
 // processor's caches. This is safe: slots are accessed only for indices below posted, and posted is stored after
@@ -72,6 +73,8 @@ type SendQueue struct {
 	// +checklocks:mu
 	fill      uint32        // index of the next slot to post; guarded by mu
 	posted    atomic.Uint32 // slots before it belong to the requester
+	locked    atomic.Bool   // LockShared was called, and UnlockShared was not
+	held      bool          // the poster holds the QP's shard
 	polled    atomic.Uint32 // slots before it are free; with own slots it is written with mu held
 	own       *ownSlots     // nil until OwnSlots
 	maxSGE    int
@@ -193,6 +196,36 @@ func (q *SendQueue) Lock() { q.mu.Lock() }
 // +checklocksrelease:q.mu
 func (q *SendQueue) Unlock() { q.mu.Unlock() }
 
+// LockShared and UnlockShared are Lock and Unlock for a queue for which posters use Hold too.
+//
+// +checklocksacquire:q.mu
+func (q *SendQueue) LockShared() {
+	q.mu.Lock()
+	q.locked.Store(true)
+}
+
+// +checklocksrelease:q.mu
+func (q *SendQueue) UnlockShared() {
+	q.locked.Store(false)
+	q.mu.Unlock()
+}
+
+// HasOwn reports whether OwnSlots was called. Posters of such a queue must call LockShared, as pollers lock it too.
+func (q *SendQueue) HasOwn() bool { return q.own != nil }
+
+// Hold makes the caller, which holds the QP's shard, the poster, until PublishHeld. It returns false if the queue is
+// locked: the caller must call LockShared instead.
+func (q *SendQueue) Hold() bool {
+	if q.locked.Load() {
+		return false
+	}
+	q.held = true
+	return true
+}
+
+// Held reports whether the poster holds the QP's shard. Only the poster calls it.
+func (q *SendQueue) Held() bool { return q.held }
+
 // Next returns the next slot to set, or nil if the queue is full. The slot's SGEs and Inline are empty but have their
 // capacity. The caller holds Lock, sets the slot and calls Commit.
 //
@@ -241,9 +274,9 @@ func (q *SendQueue) More(w *SendWQE) *SendMore {
 	return w.SendMore
 }
 
-// PrefetchNext asks for the next slot to set, if it is the first one, as always in an empty queue.
+// PrefetchNext asks for the first slot, which is the next one to set if the queue is empty.
 func (q *SendQueue) PrefetchNext() {
-	if c := q.first.Load(); c != nil && q.posted.Load() == q.polled.Load() {
+	if c := q.first.Load(); c != nil {
 		prefetch.Part(c, 0, unsafe.Sizeof(c.slots[0]))
 		if q.maxInline > 0 {
 			prefetch.Part(c, unsafe.Offsetof(c.short), unsafe.Offsetof(c.short)+1)
@@ -260,6 +293,15 @@ func (q *SendQueue) Commit() { q.fill++ }
 //
 // +checklocks:q.mu
 func (q *SendQueue) Publish() { q.posted.Store(q.fill) }
+
+// PublishHeld is Publish and UnlockShared of a poster that holds the shard. All who read posted hold it too, so an
+// ordinary store does, which costs no barrier.
+//
+// +checklocksignore: the shard is held.
+func (q *SendQueue) PublishHeld() {
+	*(*uint32)(unsafe.Pointer(&q.posted)) = q.fill
+	q.held = false
+}
 
 // Abort discards the slots committed since the last Publish.
 //

@@ -102,13 +102,13 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 			m.PKey = to.key()
 		}
 	}
-	return q.pd.fillData(w, wr)
+	return q.pd.fillData(w, wr, sq.Held())
 }
 
-// fillData sets what a request sends: its inline data or its SGEs.
-func (p *pd) fillData(w *transport.SendWQE, wr *verbs.SendWR) error {
+// fillData sets what a request sends: its inline data or its SGEs. held says that the poster holds the QP's shard.
+func (p *pd) fillData(w *transport.SendWQE, wr *verbs.SendWR, held bool) error {
 	if wr.Flags&verbs.SendInline != 0 {
-		return p.fillInline(w, wr)
+		return p.fillInline(w, wr, held)
 	}
 	var length uint64
 	for i := range wr.SGList {
@@ -123,15 +123,16 @@ func (p *pd) fillData(w *transport.SendWQE, wr *verbs.SendWR) error {
 }
 
 // fillInline copies the data of a request with SendInline.
-func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR) error {
+func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR, held bool) error {
 	if wr.Inline != nil {
 		w.Inline = append(w.Inline, wr.Inline...)
 		w.Length = uint32(len(w.Inline))
 		return nil
 	}
-	dev := p.ctx.dev
-	dev.inline.RLock() // keeps the regions
-	defer dev.inline.RUnlock()
+	if dev := p.ctx.dev; !held { // waitUnused waits for holders of shards, and then for these
+		dev.inline.RLock()
+		defer dev.inline.RUnlock()
+	}
 	for i := range wr.SGList {
 		s := &wr.SGList[i]
 		if s.Length == 0 {

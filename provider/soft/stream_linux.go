@@ -175,7 +175,7 @@ func (q *streamQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs
 	if wr.Opcode == verbs.WRRDMARead && len(wr.SGList) > streamRdSGE {
 		return fail(verbs.EINVAL, "%v with %d SGEs: must be 0 or %d", wr.Opcode, len(wr.SGList), streamRdSGE)
 	}
-	return q.pd.fillData(w, wr)
+	return q.pd.fillData(w, wr, false)
 }
 
 // PostRecv appends receives to the QP's own queue.
