@@ -8,10 +8,7 @@ import "github.com/verbena-rdma/verbena/internal/transport"
 // it looks at the queue, so a poster that finds it set has published before that look.
 func (s *shard) ring(qp *transport.QP) {
 	if s.tryHold() { // the shard is free: no need to publish
-		if !s.sendShort(qp) {
-			s.run(qp)
-		}
-		s.release()
+		s.sendPosted(qp)
 		return
 	}
 	if qp.Sched.Doorbell.CompareAndSwap(false, true) {
@@ -28,13 +25,6 @@ func (s *shard) ring(qp *transport.QP) {
 		s.serve()
 		s.release()
 	}
-}
-
-// run is what the shard does for a QP with new work.
-func (s *shard) run(qp *transport.QP) {
-	s.now = s.eng.now()
-	s.answer(qp)
-	s.serve()
 }
 
 // answer puts a QP with new work in the run queue.

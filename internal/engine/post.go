@@ -79,11 +79,13 @@ func (s *shard) awaitPost(num uint32) {
 	}
 }
 
-// sendPosted is ring for a poster that holds the shard.
+// sendPosted is ring for a poster that holds the shard. It releases the shard.
 func (s *shard) sendPosted(qp *transport.QP) {
 	if !s.sendShort(qp) {
 		s.held.Store(busy) // others may post to the QP meanwhile
-		s.run(qp)
+		s.now = s.eng.now()
+		s.answer(qp)
+		s.serve()
 	}
 	s.release()
 }

@@ -261,34 +261,29 @@ func (r *txRing) placeLine(path *link.Path, n int) []byte {
 	if uint(n) > maxPair || r.gathered == chunkPackets || r.prod.Unpublished() >= chunk || !r.flows.last(path) {
 		return nil
 	}
-	number := r.flows.number
-	if r.single != noFlow {
-		if b := r.pair(number, n); b != nil {
-			return b
+	return r.put(kindPacket, r.flows.number, n)
+}
+
+// put returns the place for a packet of n bytes of a flow: the rest of the line of the last packet, if that is of the
+// same flow and has room, or a record of its own. It returns nil if the ring is full.
+func (r *txRing) put(kind ring.Kind, number uint32, n int) []byte {
+	if kind == kindPacket && r.single == number {
+		r.single = noFlow
+		if first := r.prod.LastLen(); first+n <= maxPair {
+			r.gathered++
+			return r.prod.Extend(kindPair, number|uint32(first)<<8, n)
 		}
 	}
-	b := r.prod.Put(kindPacket, number, n)
+	b := r.prod.Put(kind, number, n)
 	if b == nil {
 		return nil
 	}
 	r.gathered++
 	r.single = noFlow
-	if n < maxPair {
+	if kind == kindPacket && n < maxPair {
 		r.single = number
 	}
 	return b
-}
-
-// pair returns the place for a packet of n bytes of a flow in the line of the last packet, nil if that is of another
-// flow, or if there is no room.
-func (r *txRing) pair(number uint32, n int) []byte {
-	first := r.prod.LastLen()
-	if r.single != number || first+n > maxPair {
-		return nil
-	}
-	r.single = noFlow
-	r.gathered++
-	return r.prod.Extend(kindPair, number|uint32(first)<<8, n)
 }
 
 // place returns the place for a packet of n bytes; nil if the ring is full. lost reports that the ring has been full
@@ -309,18 +304,8 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 		number = r.flows.add(path)
 		r.single = noFlow // the last record is that of the flow, which may have the number of the packet before it
 	}
-	if kind == kindPacket {
-		if b := r.pair(number, n); b != nil {
-			return b, false
-		}
-	}
-	if b = r.prod.Put(kind, number, n); b == nil {
+	if b = r.put(kind, number, n); b == nil {
 		return nil, r.stuck(path)
-	}
-	r.gathered++
-	r.single = noFlow
-	if kind == kindPacket && n < maxPair {
-		r.single = number
 	}
 	return b, false
 }
