@@ -149,8 +149,7 @@ func TestBacklogOfAListener(t *testing.T) {
 	})
 }
 
-// Of clients that come one by one, a listener connects one more than its backlog: it takes a request while the last
-// connection of the backlog is being made.
+// Of clients that come one by one, a listener connects as many as its backlog.
 func TestBacklogIsExact(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
 		for _, backlog := range []int{1, 2, 5} {
@@ -164,7 +163,7 @@ func TestBacklogIsExact(t *testing.T) {
 				go func() { errs <- p.visit(l, time.Minute) }()
 				time.Sleep(time.Second)
 			}
-			if n := rsocket.Queued(l); n != backlog+1 {
+			if n := rsocket.Queued(l); n != backlog {
 				t.Errorf("%d connections are queued for Accept, with a backlog of %d", n, backlog)
 			}
 			stopped := p.echo(l)
@@ -173,6 +172,29 @@ func TestBacklogIsExact(t *testing.T) {
 			}
 			p.OK(l.Close())
 			<-stopped
+		}
+	})
+}
+
+// Close ends the connections of a full backlog and the request that waits for room in it.
+func TestCloseWithAFullBacklog(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		l, err := (&rsocket.ListenConfig{Host: p.B.Host, Backlog: 1}).Listen(bg, "tcp", p.B.At(0))
+		p.OK(err)
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() { errs <- p.visit(l, time.Minute) }()
+			time.Sleep(time.Second)
+		}
+		begin := time.Now()
+		p.OK(l.Close())
+		for range cap(errs) {
+			if err := <-errs; err == nil {
+				t.Error("a client had an echo from a listener that never accepted")
+			}
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("the clients learnt of Close after %v", took)
 		}
 	})
 }

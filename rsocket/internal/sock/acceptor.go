@@ -26,7 +26,7 @@ type Acceptor struct {
 
 	slots   chan struct{} // a token for each stream in its handshake or in the queue
 	queue   chan *Stream  // of connected streams, as large as slots
-	backlog int           // run pauses while the queue has this many streams
+	backlog int           // run answers no request while the queue has this many streams
 	room    chan struct{} // has a token after Accept has taken a stream
 	done    chan struct{}
 	gone    chan struct{} // closed when the device of the address was removed: no request comes any more
@@ -72,20 +72,12 @@ func Listen(b *Hub, id *rdmacm.ID, ch *rdmacm.EventChannel, backlog int, opts fu
 // Addr returns the local address.
 func (a *Acceptor) Addr() netip.AddrPort { return a.id.LocalAddr() }
 
-// run accepts requests while the queue has room. Further requests wait in the backlog of the connection manager,
-// which drops the excess without an answer, so that the clients try again. Handshakes under way when the queue
-// becomes full still enter it.
+// run accepts requests while the queue has room. It holds one further request; the others wait in the backlog of the
+// connection manager, which drops the excess without an answer, so that the clients try again. Handshakes under way
+// when the queue becomes full still enter it.
 func (a *Acceptor) run() {
 	defer a.hub.Leave()
 	for {
-		if len(a.queue) >= a.backlog {
-			select {
-			case <-a.room:
-				continue
-			case <-a.done:
-				return
-			}
-		}
 		select {
 		case a.slots <- struct{}{}:
 		case <-a.done:
@@ -97,6 +89,10 @@ func (a *Acceptor) run() {
 		}
 		id, asked, isRequest := ev.ID, ev.Conn, ev.Type == rdmacm.EventConnectRequest
 		_ = ev.Ack()
+		if isRequest && !a.awaitRoom() {
+			_ = id.Close()
+			return
+		}
 		if !isRequest || !a.request(id, &asked) {
 			<-a.slots
 		}
@@ -104,6 +100,19 @@ func (a *Acceptor) run() {
 			a.onRemoval(id)
 		}
 	}
+}
+
+// awaitRoom waits while the queue is full. It looks only when there is a request, so that the handshake of the request
+// before had the time between the two to enter the queue. It reports whether the acceptor is open.
+func (a *Acceptor) awaitRoom() bool {
+	for len(a.queue) >= a.backlog {
+		select {
+		case <-a.room:
+		case <-a.done:
+			return false
+		}
+	}
+	return true
 }
 
 // onRemoval ends calls of Accept if the device of the listening ID was removed; each ID has that event once. The ID of
