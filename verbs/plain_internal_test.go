@@ -11,9 +11,9 @@ func TestPlainRequestsPass(t *testing.T) {
 	plain := make(map[QPType]int)
 	for n := range 200_000 {
 		typ := []QPType{QPTypeRC, QPTypeUC, QPTypeUD, QPTypeRawPacket, QPTypeXRCSend}[n%5]
-		qp := &QP{opcodes: opcodesOf[typ], ctx: new(Context), init: QPInitAttr{
-			Type: typ, Cap: QPCap{MaxSendSGE: uint32(rnd.IntN(3)), MaxInlineData: uint32(rnd.IntN(3))},
-		}}
+		most := postLimits{sendSGE: uint32(rnd.IntN(3)), inline: uint32(rnd.IntN(3))}
+		qp := &QP{opcodes: opcodesOf[typ], ctx: new(Context), init: QPInitAttr{Type: typ}, most: most,
+			rcuc: typ == QPTypeRC || typ == QPTypeUC}
 		wr := SendWR{Opcode: WROpcode(rnd.IntN(16)), SGList: make([]SGE, rnd.IntN(4))}
 		wr.Flags = SendFlags(rnd.IntN(64) & rnd.IntN(64))
 		if k := rnd.IntN(4); k > 0 {
@@ -24,8 +24,7 @@ func TestPlainRequestsPass(t *testing.T) {
 		}
 		plain[typ]++
 		if err := qp.checkAny(&wr); err != nil {
-			t.Fatalf("%v with MaxSendSGE %d and MaxInlineData %d, %+v: %v", typ, qp.init.Cap.MaxSendSGE,
-				qp.init.Cap.MaxInlineData, wr, err)
+			t.Fatalf("%v with limits %+v, %+v: %v", typ, most, wr, err)
 		}
 	}
 	if plain[QPTypeRC] < 100 || plain[QPTypeUC] < 100 || len(plain) != 2 {

@@ -121,8 +121,8 @@ func (qp *QP) checkAny(wr *SendWR) error {
 			return err
 		}
 	}
-	if uint32(len(wr.SGList)) > qp.init.Cap.MaxSendSGE {
-		return qp.badSend(wr, "%d SGEs: must be 0 to %d (MaxSendSGE)", len(wr.SGList), qp.init.Cap.MaxSendSGE)
+	if uint32(len(wr.SGList)) > qp.most.sendSGE {
+		return qp.badSend(wr, "%d SGEs: must be 0 to %d (MaxSendSGE)", len(wr.SGList), qp.most.sendSGE)
 	}
 	if wr.Opcode == WRTSO {
 		if err := qp.checkTSO(wr); err != nil {
@@ -149,14 +149,14 @@ func (qp *QP) checkAny(wr *SendWR) error {
 
 // plain reports that a request is one of those that most programs post, and that checkAny would accept it.
 func (qp *QP) plain(wr *SendWR) bool {
-	if t := qp.init.Type; t != QPTypeRC && t != QPTypeUC || !wr.Opcode.in(sendOpcodes|writeOpcodes) {
+	if !qp.rcuc || !wr.Opcode.in(sendOpcodes|writeOpcodes) {
 		return false
 	}
 	switch wr.Flags &^ SendSignaled {
 	case 0:
-		return wr.Inline == nil && uint32(len(wr.SGList)) <= qp.init.Cap.MaxSendSGE
+		return wr.Inline == nil && uint32(len(wr.SGList)) <= qp.most.sendSGE
 	case SendInline:
-		return wr.Inline != nil && len(wr.SGList) == 0 && uint32(len(wr.Inline)) <= qp.init.Cap.MaxInlineData
+		return wr.Inline != nil && len(wr.SGList) == 0 && uint32(len(wr.Inline)) <= qp.most.inline
 	}
 	return false
 }
@@ -209,9 +209,9 @@ func (qp *QP) checkFlags(wr *SendWR) error {
 		return qp.badSend(wr, "there is inline data, but the flag INLINE is missing")
 	case inline && wr.Inline != nil && len(wr.SGList) > 0:
 		return qp.badSend(wr, "there is inline data and a list of SGEs; give one of them")
-	case inline && inlineLength(wr) > uint64(qp.init.Cap.MaxInlineData):
+	case inline && inlineLength(wr) > uint64(qp.most.inline):
 		return qp.badSend(wr, "%d bytes of inline data: must be 0 to %d (MaxInlineData)", inlineLength(wr),
-			qp.init.Cap.MaxInlineData)
+			qp.most.inline)
 	}
 	return nil
 }
@@ -317,7 +317,7 @@ func (qp *QP) PostRecv(wrs ...RecvWR) error {
 	if !qp.hasRQ {
 		return &PostError{Err: qp.noRQ(op)}
 	}
-	return postRecv(op, qp, qp.drv, noescape(wrs), qp.init.Cap.MaxRecvSGE)
+	return postRecv(op, qp, qp.drv, noescape(wrs), qp.most.recvSGE)
 }
 
 // noRQ returns the error of PostRecv on a QP without a receive queue of its own.

@@ -16,12 +16,14 @@ import (
 // where it sends too; Connect does all of it. An error moves it to SQE (UC and UD sends) or ERR by itself: requests
 // then complete with WCWRFlushErr.
 type QP struct {
-	// Posts use the fields up to init.Type; see Memory.
+	// Posts use the fields before init; see Memory.
 	drv     DriverQP
 	word    atomic.Uint64 // state, see below
 	opcodes uint32        // that the type has, as bits
 	hasRQ   bool          // a receive queue of its own
-	init    QPInitAttr    // with actual sizes
+	rcuc    bool          // the type is RC or UC
+	most    postLimits
+	init    QPInitAttr // with actual sizes
 
 	pd       *PD   // nil for XRC_RECV
 	xrcd     *XRCD // of XRC_RECV
@@ -48,6 +50,13 @@ type QP struct {
 	local *QPInfo // result of LocalInfo
 	// +checklocks:mu
 	sgid int // index of the GID in local
+
+	_ [16]byte // makes the length a multiple of a cache line's: what posts use is in one line then
+}
+
+// postLimits are the sizes of QPInitAttr.Cap that bound a work request.
+type postLimits struct {
+	sendSGE, recvSGE, inline uint32
 }
 
 // QP.word holds the state in its low byte, so that a post call needs one load to check it. The bits above count the
@@ -102,6 +111,7 @@ func (qp *QP) create(
 	qp.init = *init
 	qp.init.dropUnused()
 	qp.opcodes, qp.hasRQ = opcodesOf[init.Type], qp.init.hasRQ() && qp.table == nil
+	qp.rcuc = init.Type == QPTypeRC || init.Type == QPTypeUC
 	if err := qp.checkInit(); err != nil {
 		return nil, badInput(op, owner, err)
 	}
@@ -122,6 +132,7 @@ func (qp *QP) create(
 	}
 	qp.qpn = qp.drv.QPN()
 	qp.init.Cap = want.Cap
+	qp.most = postLimits{want.Cap.MaxSendSGE, want.Cap.MaxRecvSGE, want.Cap.MaxInlineData}
 	init.Cap = want.Cap
 	qp.sendRoom.Store(want.Cap.MaxSendWR)
 	return qp, nil
@@ -284,7 +295,7 @@ type qpEvents QP
 
 // Memory is what the program's next calls use of its object.
 func (up *qpEvents) Memory() prefetch.Target {
-	return prefetch.TargetOf((*QP)(up), unsafe.Offsetof(up.init)+unsafe.Offsetof(up.init.SigAll))
+	return prefetch.TargetOf((*QP)(up), unsafe.Offsetof(up.init))
 }
 
 func (up *qpEvents) Event(t EventType) {

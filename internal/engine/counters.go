@@ -36,7 +36,7 @@ type Counter struct {
 func (qp *QP) Counters() transport.Counters {
 	qp.shard.hold()
 	defer qp.shard.release()
-	return qp.QP.Counters
+	return qp.QP.Totals()
 }
 
 // A View is a snapshot of a QP.
@@ -60,7 +60,7 @@ func (e *Engine) Views(qps []*QP) []View {
 				s.release()
 				s.hold()
 			}
-			views[i] = View{qp.QP.Attr(), qp.QP.Counters}
+			views[i] = View{qp.QP.Attr(), qp.QP.Totals()}
 		}
 		s.release()
 	}
@@ -81,7 +81,8 @@ func (e *Engine) ShardCounters(i int) Counters {
 	}
 	for qp := range e.qps.all() {
 		if e.shardOf(qp.Num) == s {
-			AddCounters(&c.QP, &qp.Counters)
+			sum := qp.Totals()
+			AddCounters(&c.QP, &sum)
 		}
 	}
 	return c

@@ -11,10 +11,10 @@ func (s *shard) ring(qp *transport.QP) {
 		s.sendPosted(qp)
 		return
 	}
-	if qp.Sched.Doorbell.CompareAndSwap(false, true) {
+	if qp.Doorbell.Rung.CompareAndSwap(false, true) {
 		for {
 			first := s.doors.Load()
-			qp.Sched.DoorNext = first
+			qp.Doorbell.Next = first
 			if s.doors.CompareAndSwap(first, qp) {
 				break
 			}
@@ -47,14 +47,14 @@ func (s *shard) answerDoors() {
 func (s *shard) answerAll() {
 	var inOrder *transport.QP
 	for qp := s.doors.Swap(nil); qp != nil; {
-		next := qp.Sched.DoorNext
-		qp.Sched.DoorNext = inOrder
+		next := qp.Doorbell.Next
+		qp.Doorbell.Next = inOrder
 		inOrder, qp = qp, next
 	}
 	for qp := inOrder; qp != nil; {
-		next := qp.Sched.DoorNext
-		qp.Sched.DoorNext = nil
-		qp.Sched.Doorbell.Store(false) // from now on it may ring again
+		next := qp.Doorbell.Next
+		qp.Doorbell.Next = nil
+		qp.Doorbell.Rung.Store(false) // from now on it may ring again
 		s.answer(qp)
 		qp = next
 	}

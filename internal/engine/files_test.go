@@ -11,7 +11,7 @@ import (
 
 func TestFilesHaveTheKernelsNamesAndUnits(t *testing.T) {
 	c := Counters{
-		QP: transport.Counters{DuplicateRequest: 3, BadPKey: 4},
+		QP: transport.Counters{Events: transport.Events{DuplicateRequest: 3, BadPKey: 4}},
 		Port: link.Counters{
 			TxPackets: 5, TxBytes: 403, RxPackets: 6, RxBytes: 800, TxDropped: 7, RxICRCErrors: 8, RxMalformed: 9,
 		},

@@ -10,7 +10,7 @@ import (
 )
 
 // manyQPs is the number of QPs of a device from which on a post asks for the memory of its QP. That of fewer QPs stays
-// in the caches of a core, where asking for it only takes time: about 1.5 KiB for each QP.
+// in the caches of a core, where asking for it only takes time: about 1.1 KiB for each QP.
 const manyQPs = 500
 
 // veryManyQPs is the number from which on more is asked for: what received packets and the next posts will use. With
@@ -67,33 +67,32 @@ func (qp *QP) inner() *transport.QP {
 	return (*transport.QP)(unsafe.Add(unsafe.Pointer(qp), unsafe.Offsetof(qp.QP)))
 }
 
-// prefetchFrom asks for the fields from an offset on that each message uses, Config included, without reading the QP.
-func (qp *QP) prefetchFrom(offset uintptr) {
-	prefetch.Part(qp, offset, unsafe.Offsetof(qp.QP)+transport.PrefetchedConfig)
-}
-
 // prefetchFor asks for what a packet with the header h uses of the QP, without reading the QP.
 func (qp *QP) prefetchFor(h wire.BTH) {
+	from := unsafe.Offsetof(qp.OwnSQ) // whether something is posted is looked at after each packet
 	if h.Opcode() == wire.RC|wire.Ack {
-		qp.prefetchFrom(unsafe.Offsetof(qp.OwnSQ))
+		qp.prefetchPart(from, unsafe.Sizeof(qp.OwnSQ))
 		qp.inner().PrefetchRequester()
 		return
 	}
-	qp.prefetchFrom(unsafe.Offsetof(qp.OwnRQ))
+	qp.prefetchPart(from, unsafe.Offsetof(qp.OwnRQ)-from+transport.UsedOfRQ)
 	qp.inner().PrefetchResponder()
 }
 
 // PrefetchSend asks for what a request that is posted to the QP uses of it, without reading the QP.
 func (qp *QP) PrefetchSend() {
-	qp.prefetchFrom(0)
+	qp.prefetchPart(0, unsafe.Offsetof(qp.OwnSQ)+unsafe.Sizeof(qp.OwnSQ))
 	qp.inner().PrefetchRequester()
 }
 
 // PrefetchRecv asks for what a receive that is posted to the QP uses of it, without reading the QP.
 func (qp *QP) PrefetchRecv() {
-	qp.prefetchFrom(unsafe.Offsetof(qp.OwnRQ))
-	qp.inner().PrefetchState()
+	qp.prefetchPart(unsafe.Offsetof(qp.OwnRQ), transport.UsedOfRQ)
+	qp.inner().PrefetchPost()
 }
+
+// prefetchPart asks for n bytes of the fields before transport.QP, without reading the QP.
+func (qp *QP) prefetchPart(offset, n uintptr) { prefetch.Part(qp, offset, offset+n) }
 
 // PrefetchFollowers asks for what the next posts will use, after a post to the QP. Programs with many peers post to
 // them in the same order again and again, so each QP remembers which one was posted to after it. What the third next

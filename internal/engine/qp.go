@@ -47,7 +47,6 @@ type QPInit struct {
 type QP struct {
 	// Each message uses the fields up to transport.QP, and the parts of that which it names.
 	shard        *shard
-	cqs          []*CQ           // distinct CQs of its work requests; the receive CQ first
 	user         prefetch.Target // QPInit.User
 	follower     atomic.Pointer[QP]
 	followerUser atomic.Pointer[byte]
@@ -59,6 +58,7 @@ type QP struct {
 	transport.QP
 
 	up   QPUpcalls
+	cqs  []*CQ                 // distinct CQs of its work requests; the receive CQ first
 	two  [2]*CQ                // memory of cqs
 	xrcd *XRCD                 // of an XRC_RECV QP
 	own  func(netip.Addr) bool // QPInit.Own
@@ -314,7 +314,8 @@ func (qp *QP) Destroy() {
 	s.answerDoors()
 	qp.Sched.Dead = true
 	s.unfollow(qp)
-	AddCounters(&s.counters.gone, &qp.QP.Counters)
+	sum := qp.QP.Totals()
+	AddCounters(&s.counters.gone, &sum)
 	e.qps.remove(qp.Num())
 	if s.last == &qp.QP {
 		s.last = nil

@@ -135,11 +135,13 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 	} else {
 		qp.OnPacket(s.now, p)
 	}
-	if wire.BTH(p.Data).Opcode().Operation() == wire.Ack && !qp.Sched.Queued && qp.Due() == transport.DueNothing {
+	switch {
+	case qp.Sched.Queued:
+	case wire.BTH(p.Data).Opcode().Operation() == wire.Ack && qp.Due() == transport.DueNothing:
 		s.setTimer(qp) // which is all that collect would do
-		return
+	default:
+		s.runq.push(qp)
 	}
-	s.runq.push(qp)
 }
 
 // find returns the QP of a packet. If there is none, or if it is one of another shard, which gets the packet, find

@@ -41,31 +41,31 @@ func (s *shard) onTapped(qp *transport.QP, p *link.RxPacket) {
 
 // outcomes maps counters to the reason why a packet was not simply accepted.
 var outcomes = []struct {
-	of   func(c *transport.Counters) uint64
+	of   func(c *transport.Events) uint64
 	text string
 }{
-	{func(c *transport.Counters) uint64 { return c.BadPKey }, "dropped: wrong P_Key"},
-	{func(c *transport.Counters) uint64 { return c.BadQKey }, "dropped: wrong Q_Key"},
-	{func(c *transport.Counters) uint64 { return c.BadSource }, "dropped: not from the QP's peer"},
-	{func(c *transport.Counters) uint64 { return c.BadState }, "dropped: not accepted in the QP's state"},
-	{func(c *transport.Counters) uint64 { return c.BadOpcode }, "dropped: opcode not for this QP"},
-	{func(c *transport.Counters) uint64 { return c.BadDuplicate },
+	{func(c *transport.Events) uint64 { return c.BadPKey }, "dropped: wrong P_Key"},
+	{func(c *transport.Events) uint64 { return c.BadQKey }, "dropped: wrong Q_Key"},
+	{func(c *transport.Events) uint64 { return c.BadSource }, "dropped: not from the QP's peer"},
+	{func(c *transport.Events) uint64 { return c.BadState }, "dropped: not accepted in the QP's state"},
+	{func(c *transport.Events) uint64 { return c.BadOpcode }, "dropped: opcode not for this QP"},
+	{func(c *transport.Events) uint64 { return c.BadDuplicate },
 		"dropped: duplicate of a request whose response is no longer kept"},
-	{func(c *transport.Counters) uint64 { return c.RecvDropped },
+	{func(c *transport.Events) uint64 { return c.RecvDropped },
 		"dropped: no receive posted, message too long or incomplete"},
-	{func(c *transport.Counters) uint64 { return c.DuplicateRequest }, "duplicate"},
-	{func(c *transport.Counters) uint64 { return c.OutOfSequence },
+	{func(c *transport.Events) uint64 { return c.DuplicateRequest }, "duplicate"},
+	{func(c *transport.Events) uint64 { return c.OutOfSequence },
 		"dropped: out of sequence, an earlier packet is missing"},
-	{func(c *transport.Counters) uint64 { return c.RNRNakSent }, "dropped: no receive posted, RNR NAK follows"},
-	{func(c *transport.Counters) uint64 { return c.RespLocalLengthError }, "refused: longer than the receive buffer"},
-	{func(c *transport.Counters) uint64 { return c.RespRemoteAccessErrs }, "refused: remote access error"},
-	{func(c *transport.Counters) uint64 { return c.PacketSeqErr }, "the peer reports a missing packet"},
-	{func(c *transport.Counters) uint64 { return c.ImpliedNakSeqErr }, "an earlier response is missing"},
-	{func(c *transport.Counters) uint64 { return c.RNRNakRcvd }, "the peer had no receive posted"},
+	{func(c *transport.Events) uint64 { return c.RNRNakSent }, "dropped: no receive posted, RNR NAK follows"},
+	{func(c *transport.Events) uint64 { return c.RespLocalLengthError }, "refused: longer than the receive buffer"},
+	{func(c *transport.Events) uint64 { return c.RespRemoteAccessErrs }, "refused: remote access error"},
+	{func(c *transport.Events) uint64 { return c.PacketSeqErr }, "the peer reports a missing packet"},
+	{func(c *transport.Events) uint64 { return c.ImpliedNakSeqErr }, "an earlier response is missing"},
+	{func(c *transport.Events) uint64 { return c.RNRNakRcvd }, "the peer had no receive posted"},
 }
 
 // outcome returns "" if a packet was simply accepted.
-func outcome(qp *transport.QP, before *transport.Counters, state transport.State) (text string) {
+func outcome(qp *transport.QP, before *transport.Events, state transport.State) (text string) {
 	for i := range outcomes {
 		if f := &outcomes[i]; f.of(&qp.Counters) != f.of(before) {
 			text += "; " + f.text

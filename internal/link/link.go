@@ -80,33 +80,42 @@ type Counters struct {
 	ShmBroken          uint64 // shared memory connections that ended because the peer broke the protocol
 }
 
-// A Path is the destination of packets and the content of their IP header. It is immutable once in use.
+// A Path is the destination of packets and the content of their IP header. It is immutable once in use, but for
+// Refused.
 type Path struct {
 	Src, Dst  netip.Addr // both IPv4 or both IPv6; never 4-in-6
 	TClass    uint8      // IPv4 TOS or IPv6 traffic class
 	HopLimit  uint8      // IPv4 TTL or IPv6 hop limit; 0 means 64
-	FlowLabel uint32     // 20 bits
-	Rate      uint64     // of the packets, bits per second; 0: no limit. Links ignore it
-	PKey      uint16     // of management datagrams for the peer; 0: the default. QPs have keys of their own
-	Source    uint16     // preferred UDP source port, see SourcePort; 0: any
-	Route     any        // set by Neighbours.Prepare for the link's own use
-	Refused   *Refusal   // where ports record a refused packet; may be nil
 	InOrder   bool       // no retransmission (UC): hold packets back rather than reorder them across routes
 	AnyOrder  bool       // datagrams (UD): send a few over another route rather than hold them back
+	FlowLabel uint32     // 20 bits
+	PKey      uint16     // of management datagrams for the peer; 0: the default. QPs have keys of their own
+	Source    uint16     // preferred UDP source port, see SourcePort; 0: any
+	Private   bool       // one QP uses the path: ports set Refused
+	Rate      uint64     // of the packets, bits per second; 0: no limit. Links ignore it
+	Route     any        // set by Neighbours.Prepare for the link's own use
+	Refused   Refusal    // of a private path. The holder of the QP's shard owns it
 }
 
-// A Refusal is the last packet of a path that this host refused to send. The holder of the QP's shard owns it.
+// A Refusal is the last packet of a path that this host refused to send. The zero Refusal is none.
 type Refusal struct {
-	Errno syscall.Errno // 0: no packet was refused
-	Len   int           // length of the packet in bytes, with IP header
+	errno, length uint32
 }
+
+// RefusalOf returns the refusal of a packet of n bytes, with IP header.
+func RefusalOf(errno syscall.Errno, n int) Refusal { return Refusal{uint32(errno), uint32(n)} }
+
+// Errno returns the error, 0 if no packet was refused.
+func (r Refusal) Errno() syscall.Errno { return syscall.Errno(r.errno) }
+
+// Len returns the length of the packet in bytes, with IP header.
+func (r Refusal) Len() int { return int(r.length) }
 
 // Refuse records that this host refused to send a packet of n bytes, BTH to ICRC.
 func (p *Path) Refuse(errno syscall.Errno, n int) {
-	if p.Refused == nil {
-		return
+	if p.Private {
+		p.Refused = RefusalOf(errno, HeadersLen(p.Dst)+n)
 	}
-	*p.Refused = Refusal{errno, HeadersLen(p.Dst) + n}
 }
 
 // HeadersLen returns the length of the IP and UDP headers of packets to an address, in bytes.

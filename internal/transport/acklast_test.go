@@ -67,7 +67,7 @@ func TestDue(t *testing.T) {
 		{"acknowledgement", func(s *sender) { s.qp.resp.ack(4999) }, DueAck},
 		{"request", func(s *sender) { s.send(1) }, DueMore},
 		{"with a request", func(s *sender) { s.qp.resp.ack(4999); s.send(1) }, DueMore},
-		{"with a notification", func(s *sender) { s.qp.resp.ack(4999); s.qp.congestion.due = true }, DueMore},
+		{"with a notification", func(s *sender) { s.qp.resp.ack(4999); s.qp.resp.cnpDue = true }, DueMore},
 		{"within a message", func(s *sender) { s.qp.resp.ack(4999); s.qp.resp.phase = inSend }, DueMore},
 		{"at the end of a pause", func(s *sender) { s.qp.resp.ack(4999); s.qp.pace.until = s.now + 1 }, DueMore},
 		{"NAK", func(s *sender) { s.qp.resp.nakSequence() }, DueMore},

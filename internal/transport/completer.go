@@ -129,7 +129,7 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 		r.onLostResponse(now)
 		return
 	}
-	r.qp.Counters.RxDataBytes += uint64(data.len())
+	r.qp.bytes.received += uint64(data.len())
 	r.answered(now, w, off, n)
 }
 

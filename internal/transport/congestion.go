@@ -18,7 +18,6 @@ import (
 
 // congestion is the state of a QP.
 type congestion struct {
-	due    bool  // a CNP is to be sent
 	tellAt int64 // no other CNP is due before
 	easeAt int64 // the window is not reduced again before
 }
@@ -32,7 +31,7 @@ func (qp *QP) onMarked(now int64, response bool) {
 	c := &qp.congestion
 	qp.Counters.MarkedPackets++
 	if now >= c.tellAt {
-		c.due, c.tellAt = true, now+cnpInterval
+		qp.resp.cnpDue, c.tellAt = true, now+cnpInterval
 	}
 	if response && qp.req.reads > 0 {
 		qp.req.ease(now)
@@ -74,7 +73,7 @@ func (qp *QP) sendCNP(tx *link.TxBatch) bool {
 	h := wire.BTH(b)
 	h.Put(wire.CNP, 0, qp.attr.PKey, qp.attr.DestQPN, 0, qp.baseFlags)
 	h.SetBECN()
-	qp.congestion.due = false
+	qp.resp.cnpDue = false
 	qp.Counters.CNPSent++
 	return true
 }

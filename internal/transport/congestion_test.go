@@ -63,12 +63,12 @@ func TestMarkedPacketsAreReported(t *testing.T) {
 // A notification that does not fit into the batch is sent first in the next one, and nothing is sent before it.
 func TestNotificationWaitsForRoomInTheBatch(t *testing.T) {
 	s := newMarked(t, RC)
-	s.qp.congestion.due = true
+	s.qp.resp.cnpDue = true
 	s.qp.resp.ack(4999)
 	s.send(8)
 	tx := link.NewTxBatch(1, 20) // room for an acknowledgement, but not for a notification
-	if !s.qp.Transmit(s.now, tx, 64) || !tx.Empty() || !s.qp.congestion.due {
-		t.Errorf("sent %d packets, due %v", tx.Count(), s.qp.congestion.due)
+	if !s.qp.Transmit(s.now, tx, 64) || !tx.Empty() || !s.qp.resp.cnpDue {
+		t.Errorf("sent %d packets, due %v", tx.Count(), s.qp.resp.cnpDue)
 	}
 	s.sends("CNP 0", "RC ACKNOWLEDGE 4999", "RC SEND ONLY 1000 A +8")
 }
@@ -82,7 +82,7 @@ func TestNotificationCountsInTheTurn(t *testing.T) {
 		for range others {
 			s.tx.Alloc(s.qp.path, 5, 100)
 		}
-		s.qp.congestion.due = true
+		s.qp.resp.cnpDue = true
 		s.qp.resp.ack(4999)
 		for range 5 {
 			s.send(8)

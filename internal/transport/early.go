@@ -15,15 +15,14 @@ import (
 // rttEstimator measures round-trip times and counts early retransmits. Times are in nanoseconds.
 type rttEstimator struct {
 	psn       uint32 // PSN of the packet being timed
-	sent      int64  // when it was sent; 0: no packet is being timed
+	early     uint8  // early retransmits since the last progress
+	doubled   uint8  // how often the wait has doubled since the last sample; bounds early too
+	lossy     bool   // the peer has reported a loss, and the window has not grown back to its limit
+	sent      int64  // when the packet was sent; 0: no packet is being timed
 	acked     int    // window.acked at that time
 	smoothed  int64  // smoothed round-trip time; 0: no sample yet
 	deviation int64  // mean deviation
-	early     uint   // early retransmits since the last progress
-	doubled   uint   // how often the wait has doubled since the last sample
 	from      int64  // start of the current wait for an answer
-	stalled   int64  // when the last wait ended without an answer
-	lossy     bool   // the peer has reported a loss, and the window has not grown back to its limit
 }
 
 // startProbe starts timing the packet at psn, which requests an acknowledgement, if it is new and no packet is being
@@ -70,7 +69,7 @@ func (h *rttEstimator) measured(took int64) {
 // other sample for long, because all packets before the timed one must arrive, and its acknowledgement too.
 func (r *requester) reported(now int64) {
 	if h := &r.rtt; h.smoothed == 0 {
-		h.measured(max(now-max(r.oldest().sent, h.stalled), 1))
+		h.measured(max(now-max(r.oldest().sent, r.stalled), 1))
 	}
 }
 
@@ -108,7 +107,7 @@ func (r *requester) earlyDeadline(ackTimeout time.Duration) int64 {
 
 // retransmitEarly rewinds to una before the ACK timeout expires.
 func (r *requester) retransmitEarly(now int64) {
-	r.rtt.stalled = now
+	r.stalled = now
 	r.rtt.early++
 	r.rtt.doubled++
 	r.why = "its acknowledgement is overdue"

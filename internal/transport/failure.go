@@ -12,10 +12,10 @@ func (r *requester) failure(now int64, w *SendWQE, st Status, reason string) *Fa
 	f := &Failure{
 		Status: st, QPN: qp.Num, DestQPN: qp.attr.DestQPN, Reason: reason,
 		LastSent: psn.Add(r.max, -1), LastAck: psn.Add(r.una, -1),
-		Retries: r.retries + r.rnrTries, Heard: r.heard,
+		Retries: int(r.retries) + int(r.rnrTries), Heard: r.heard,
 	}
 	if st == RetryExcErr {
-		f.Refused = qp.refused
+		f.Refused = qp.path.Refused
 		f.Payload = int(min(w.Length, r.mtu))
 	}
 	path := qp.path

@@ -208,7 +208,7 @@ func (h *hostile) step(b [8]byte) {
 }
 
 func (h *hostile) modify(st State) {
-	held := h.qp.resp.recv.held
+	held := h.qp.resp.held
 	waiting := h.rq.Posted()
 	tagged := h.qp.resp.recv.matched
 	used := 0

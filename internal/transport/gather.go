@@ -10,7 +10,7 @@ import (
 type cursor struct {
 	wqe uint32 // index of the work request
 	pos uint32 // bytes before the position
-	sge int    // current SGE
+	sge uint32 // current SGE
 	off uint32 // offset in that SGE
 }
 
@@ -20,7 +20,7 @@ func (c *cursor) seek(sges []SGE, wqe, pos uint32) {
 		return
 	}
 	c.wqe, c.pos, c.sge, c.off = wqe, pos, 0, pos
-	for c.sge < len(sges) && c.off >= sges[c.sge].Length {
+	for int(c.sge) < len(sges) && c.off >= sges[c.sge].Length {
 		c.off -= sges[c.sge].Length
 		c.sge++
 	}

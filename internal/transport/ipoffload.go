@@ -78,7 +78,7 @@ func (r *requester) sendSegment(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	qp.IPOffload.Segment(b[info.Len:head+int(n)], s)
 	r.from.pos = s.Sent + n
 	bytes := uint32(len(w.Inline)) + n
-	qp.Counters.TxDataBytes += uint64(bytes)
+	qp.bytes.sent += uint64(bytes)
 	qp.charge(now, w.Path, info.Len, 1, bytes+uint32(pad))
 	r.tell(tx, w)
 	r.sent(now, w, 1, int(bytes)+packetCost)

@@ -43,7 +43,7 @@ func TestWrittenIsPrefetched(t *testing.T) {
 		t.Fatalf("%d requests and %v packets went the short way, want 3 of each", s.shortSender.used, s.used)
 	}
 	within := func(i uintptr) bool {
-		return i >= coreAt && i < requestEnd || i >= responderAt && i < responderEnd || i >= countersAt && i < countersEnd
+		return i >= coreAt && i < coreEnd || i >= requesterAt && i < responderEnd
 	}
 	for i := range bytes {
 		if bytes[i] != before[i] && !within(uintptr(i)) {

@@ -3,7 +3,6 @@ package transport
 import (
 	"errors"
 
-	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -82,8 +81,8 @@ func (qp *QP) enterReset() {
 	qp.req.reset()
 	qp.resp.reset()
 	qp.req.life++
-	qp.attr, qp.path, qp.first, qp.refused = Attr{}, nil, nil, link.Refusal{}
-	qp.pace, qp.congestion = pace{}, congestion{}
+	qp.attr, qp.path, qp.first = Attr{}, nil, nil
+	qp.pace, qp.pacing, qp.congestion, qp.resp.cnpDue = pace{}, pacing{}, congestion{}, false
 	qp.ended.Store(nil)
 	qp.baseFlags = wire.BTHMigReq
 }

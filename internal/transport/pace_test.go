@@ -232,11 +232,10 @@ func TestNoAckTimeoutWithinARateLimit(t *testing.T) {
 
 // The addresses in IPv6 packets are longer.
 func TestRateLimitOverIPv6(t *testing.T) {
-	p, path := pace{limit: byteNS}, link.Path{Src: peerAddr, Dst: peerAddr}
-	qp := &QP{pace: p}
+	path := link.Path{Src: peerAddr, Dst: peerAddr}
 	for want, dst := range map[int64]string{28 + 20: "192.0.2.1", 48 + 20: "2001:db8::1"} {
 		path.Dst = netip.MustParseAddr(dst)
-		qp.pace = p
+		qp := &QP{pace: pace{limit: byteNS}}
 		qp.charge(0, &path, wire.BTHLen, 1, 4)
 		if qp.pace.until != want {
 			t.Errorf("%s: a packet takes %d ns, want %d", dst, qp.pace.until, want)

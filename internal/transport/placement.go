@@ -77,7 +77,7 @@ func (r *responder) onAtomicWrite(p wire.Packet) *fault {
 		r.unmapped(h.RKey(), h.Addr(), wire.AtomicWriteLen)
 		return faultAccess
 	}
-	r.qp.Counters.RxDataBytes += wire.AtomicWriteLen
+	r.qp.bytes.received += wire.AtomicWriteLen
 	r.done(res, p, 0)
 	return nil
 }

@@ -13,21 +13,7 @@ import (
 
 // Config holds the parameters of a new QP.
 type Config struct {
-	// Each message uses these fields.
-	SQ      *SendQueue
-	RQ      *RecvQueue // the QP's own, or an SRQ; nil for XRC
-	SendCQ  CompletionQueue
-	RecvCQ  CompletionQueue
-	Regions *mr.Table
-	// Scratch may be shared by the QPs of a shard; nil: the QP gets its own.
-	Scratch *Scratch
-	Owner   any // the QP object of the layer above
-	Host    Host
-	Num     uint32
-	PD      uint32
-	Type    Type
-	SigAll  bool
-
+	Owner     any        // the QP object of the layer above
 	Guest     bool       // the QP is at home in another process; see turn.go
 	SrcNum    uint32     // UD: the source QPN of datagrams; 0: Num
 	PortMTU   func() int // UD: the longest message now, bytes; nil: wire.MaxPayload
@@ -35,6 +21,20 @@ type Config struct {
 	XRCD      *XRCD      // XRC_RECV only: such a QP has no queues, CQs or PD
 	Relay     Relay      // XRC_RECV: of a domain that other processes have too; otherwise nil
 	Ports     Ports      // nil: the P_Keys are those that Modify gets
+
+	// Each message uses what follows.
+	SQ      *SendQueue
+	RQ      *RecvQueue // the QP's own, or an SRQ; nil for XRC
+	SendCQ  CompletionQueue
+	RecvCQ  CompletionQueue
+	Regions *mr.Table
+	// Scratch may be shared by the QPs of a shard; nil: the QP gets its own.
+	Scratch *Scratch
+	Host    Host
+	Num     uint32
+	PD      uint32
+	Type    Type
+	SigAll  bool
 }
 
 // Scratch is memory for the completion that is being made; on the stack it would escape. QPs share it because a QP
@@ -46,50 +46,65 @@ type Scratch struct {
 
 // QP is one queue pair. All fields but state belong to the shard that owns it.
 //
-// A program with very many QPs has none of them in the processor's caches. So what each message uses is in four places:
-// at the beginning of Config, from the end of attr to the middle of req, at the end of resp, and in the middle of
-// Counters. The structures have their fields in an order for that; see PrefetchRequester.
+// A program with very many QPs has none of them in the processor's caches. So what each message uses is in two places:
+// from the middle of Config to the beginning of attr, and from the middle of req to the beginning of resp. The
+// structures have their fields in an order for that; see PrefetchRequester.
 type QP struct {
+	id    uint64                 // unique in the process, unlike Num
+	first *Failure               // the failure that moved the QP to SQE or ERR
+	ended atomic.Pointer[string] // see Ended
+
 	Config
-
-	id         uint64                 // unique in the process, unlike Num
-	first      *Failure               // the failure that moved the QP to SQE or ERR
-	ended      atomic.Pointer[string] // see Ended
-	complained bool                   // PATH_MIG_ERR was raised since the QP was armed
-
-	attr  Attr
 	state atomic.Uint32
 	// baseFlags are set in the BTH of every packet: the M bit of the MIGRATED state. Adapters expect it from a
 	// peer without automatic path migration; rxe sends 0 and ignores it.
-	baseFlags  uint32
-	path       *link.Path   // a copy of attr.Path, shared with batched packets
-	firstPath  link.Path    // the first of these copies: most QPs have one only
-	refused    link.Refusal // send errors since the last acknowledgement
-	pace       pace
-	congestion congestion
+	baseFlags uint32
+	path      *link.Path // a copy of attr.Path, shared with batched packets
+	bytes     bytesMoved
+	firstPath link.Path // the first of the copies of attr.Path: most QPs have one only
+	pace      pace
 	// Sched is the shard's bookkeeping: the list of QPs with packets to send and the timer wheel.
 	Sched Sched
-	req   requester
+	attr  Attr
 
-	resp     responder
-	Counters Counters
+	pacing     pacing
+	congestion congestion
+	complained bool // PATH_MIG_ERR was raised since the QP was armed
+
+	req  requester
+	resp responder
+
+	Doorbell Doorbell
+	Counters Events
+}
+
+// bytesMoved counts the payload bytes of a QP.
+type bytesMoved struct{ sent, received uint64 }
+
+// Totals returns the QP's counters.
+func (qp *QP) Totals() Counters {
+	return Counters{Events: qp.Counters, TxDataBytes: qp.bytes.sent, RxDataBytes: qp.bytes.received}
 }
 
 // Sched is the shard's bookkeeping for one QP. Only internal/engine uses it.
 type Sched struct {
-	Next     *QP         // next in the shard's list of QPs to process
-	Queued   bool        // the QP is in that list
-	Dead     bool        // the QP was destroyed
-	Answers  int8        // how reliably the program answers messages at once; see the engine's held acknowledgements
-	AckAt    int64       // when the last acknowledgement was sent or held, until the program's answer; 0: none
-	Doorbell atomic.Bool // the QP is in the doorbell list
-	DoorNext *QP
+	Next     *QP   // next in the shard's list of QPs to process
+	Deadline int64 // time for which the timer is armed
+	Queued   bool  // the QP is in that list
+	Dead     bool  // the QP was destroyed
+	Answers  int8  // how reliably the program answers messages at once; see the engine's held acknowledgements
 
-	TimerNext, TimerPrev *QP    // neighbours in the timer wheel
-	TimerSlot            uint16 // 1 + slot in the wheel; 0: not armed
 	TimerStays           bool   // the timer stays armed while nothing is outstanding
+	TimerSlot            uint16 // 1 + slot in the wheel; 0: not armed
 	TimerOff             int64  // when it was cancelled because nothing was outstanding
-	Deadline             int64  // time for which the timer is armed
+	TimerNext, TimerPrev *QP    // neighbours in the timer wheel
+	AckAt                int64  // when the last acknowledgement was sent or held, until the program's answer; 0: none
+}
+
+// Doorbell is the shard's bookkeeping for requests that another goroutine has posted. Only internal/engine uses it.
+type Doorbell struct {
+	Rung atomic.Bool // the QP is in the doorbell list
+	Next *QP
 }
 
 var lastID atomic.Uint64
@@ -137,48 +152,39 @@ func (qp *QP) takePath() {
 		p = new(link.Path)
 	}
 	*p = qp.attr.Path
-	p.Refused, qp.refused = &qp.refused, link.Refusal{}
+	p.Private, p.Refused = true, link.Refusal{}
 	qp.path = p
 }
 
 // PeerAddr returns the address that RC and UC packets must come from.
 func (qp *QP) PeerAddr() netip.Addr { return qp.attr.Path.Dst }
 
-// PrefetchedConfig is the length of the fields of Config that each message uses.
-const PrefetchedConfig = unsafe.Offsetof(Config{}.Guest)
-
-// The other places of what each message uses of a QP.
+// The places of what each message uses of a QP.
 const (
-	coreAt      = unsafe.Offsetof(QP{}.attr) + unsafe.Offsetof(Attr{}.Port)
-	responseEnd = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.from) // for requests of the peer
-	requestEnd  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.srqn)
+	coreAt  = unsafe.Offsetof(QP{}.Config) + unsafe.Offsetof(Config{}.SQ)
+	coreEnd = unsafe.Offsetof(QP{}.attr) + unsafe.Offsetof(Attr{}.MaxRdAtomic)
 
-	responderAt  = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.qp)
-	repliesAt    = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.head) // for requests of this QP
-	responderEnd = unsafe.Offsetof(QP{}.Counters)
-
-	countersAt  = unsafe.Offsetof(QP{}.Counters) + unsafe.Offsetof(Counters{}.RetransmitPackets)
-	countersEnd = unsafe.Offsetof(QP{}.Counters) + unsafe.Offsetof(Counters{}.MarkedPackets)
+	requesterAt  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.win) + unsafe.Offsetof(window{}.limit)
+	responderAt  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.qp) // for requests of the peer
+	responderEnd = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.data)
 )
 
-// PrefetchRequester asks the processor for what a request that is posted or acknowledged uses of the QP besides Config,
-// without reading the QP.
+// PrefetchRequester asks the processor for what a request that is posted or acknowledged uses of the QP, without
+// reading the QP.
 func (qp *QP) PrefetchRequester() {
-	prefetch.Part(qp, coreAt, requestEnd)
-	prefetch.Part(qp, repliesAt, responderEnd)
-	prefetch.Part(qp, countersAt, countersEnd)
+	prefetch.Part(qp, coreAt, coreEnd)
+	prefetch.Part(qp, requesterAt, responderEnd)
 }
 
 // PrefetchResponder is PrefetchRequester for a request of the peer.
 func (qp *QP) PrefetchResponder() {
-	prefetch.Part(qp, coreAt, responseEnd)
+	prefetch.Part(qp, coreAt, coreEnd)
 	prefetch.Part(qp, responderAt, responderEnd)
-	prefetch.Part(qp, countersAt, countersEnd)
 }
 
-// PrefetchState asks for the state, without reading the QP.
-func (qp *QP) PrefetchState() {
-	prefetch.Part(qp, unsafe.Offsetof(qp.state), unsafe.Offsetof(qp.state)+unsafe.Sizeof(qp.state))
+// PrefetchPost asks for what a receive that is posted uses of the QP, without reading the QP.
+func (qp *QP) PrefetchPost() {
+	prefetch.Part(qp, coreAt, unsafe.Offsetof(qp.state)+unsafe.Sizeof(qp.state))
 }
 
 // PrefetchOldest asks for the oldest work request. The shard is held.

@@ -67,19 +67,18 @@ type SendMore struct {
 type SendQueue struct {
 	mu    sync.Mutex
 	first atomic.Pointer[sendChunk] // the first slots; nil until they are used
+	rest  *[]*sendChunk             // the other slots
+	own   *ownSlots                 // nil until OwnSlots
 	mask  uint32
-	cap   uint32
 	base  uint32 // index of the first slot; guarded by mu
 	// +checklocks:mu
 	fill      uint32        // index of the next slot to post; guarded by mu
 	posted    atomic.Uint32 // slots before it belong to the requester
+	polled    atomic.Uint32 // slots before it are free; with own slots it is written with mu held
 	locked    atomic.Bool   // LockShared was called, and UnlockShared was not
 	held      bool          // the poster holds the QP's shard
-	polled    atomic.Uint32 // slots before it are free; with own slots it is written with mu held
-	own       *ownSlots     // nil until OwnSlots
-	maxSGE    int
-	maxInline int
-	rest      []*sendChunk // the other slots
+	maxSGE    uint16
+	maxInline uint32
 }
 
 // ownSlots are the requests that the responder posts. They take OwnRequests slots at most, and those of the program the
@@ -93,16 +92,16 @@ type ownSlots struct {
 // with many QPs never hold many requests. A small chunk also does not begin at a page, so that the first slots of many
 // queues do not compete for the same lines of the processor's caches.
 type sendChunk struct {
-	slots [chunkSlots]SendWQE
-	// The memory for SGEs and inline data of queues with few of them is here, so that its place is known without reading
-	// the chunk.
-	few   [chunkSlots][fewSGEs]SGE
-	short [chunkSlots][shortInline]byte
-	// That of other queues. A queue may have the one here and the other there.
+	// The memory for SGEs and inline data of queues with many of them.
 	sges   []SGE  // maxSGE for each slot
 	inline []byte // maxInline for each slot
+	more   *[chunkSlots]SendMore
 
-	more []SendMore // one for each slot, or none at all
+	slots [chunkSlots]SendWQE
+	// The memory of other queues is here, so that its place is known without reading the chunk. A queue may have the one
+	// here and the other there.
+	few   [chunkSlots][fewSGEs]SGE
+	short [chunkSlots][shortInline]byte
 }
 
 const (
@@ -113,7 +112,8 @@ const (
 )
 
 // sgesOf returns the memory for the SGEs of slot i.
-func (c *sendChunk) sgesOf(i, most int) []SGE {
+func (c *sendChunk) sgesOf(i int, max uint16) []SGE {
+	most := int(max)
 	if most <= fewSGEs {
 		return c.few[i][:0:most]
 	}
@@ -121,7 +121,8 @@ func (c *sendChunk) sgesOf(i, most int) []SGE {
 }
 
 // inlineOf returns the memory for the inline data of slot i.
-func (c *sendChunk) inlineOf(i, most int) []byte {
+func (c *sendChunk) inlineOf(i int, max uint32) []byte {
+	most := int(max)
 	if most <= shortInline {
 		return c.short[i][:0:most]
 	}
@@ -130,12 +131,12 @@ func (c *sendChunk) inlineOf(i, most int) []byte {
 
 // newChunk returns a chunk for a queue.
 func (q *SendQueue) newChunk() *sendChunk {
-	c, n := new(sendChunk), min(chunkSlots, int(q.cap))
+	c, n := new(sendChunk), min(chunkSlots, q.Cap())
 	if q.maxSGE > fewSGEs {
-		c.sges = make([]SGE, n*q.maxSGE)
+		c.sges = make([]SGE, n*int(q.maxSGE))
 	}
 	if q.maxInline > shortInline {
-		c.inline = make([]byte, n*q.maxInline)
+		c.inline = make([]byte, n*int(q.maxInline))
 	}
 	return c
 }
@@ -151,8 +152,11 @@ func NewSendQueue(wrs, sges, inline int) *SendQueue {
 // Init makes a zero queue one of NewSendQueue.
 func (q *SendQueue) Init(wrs, sges, inline int) {
 	n := CeilPow2(wrs)
-	q.rest = make([]*sendChunk, max(0, n>>chunkShift-1))
-	q.mask, q.cap, q.maxSGE, q.maxInline = uint32(n-1), uint32(n), sges, inline
+	if rest := n>>chunkShift - 1; rest > 0 {
+		chunks := make([]*sendChunk, rest)
+		q.rest = &chunks
+	}
+	q.mask, q.maxSGE, q.maxInline = uint32(n-1), uint16(sges), uint32(inline)
 }
 
 // Resize changes the room to at least wrs requests and keeps the posted ones. If more are outstanding it returns
@@ -168,25 +172,25 @@ func (q *SendQueue) Resize(wrs int) error {
 		return ErrFixedSize
 	case q.fill-from > n:
 		return ErrQueueFull
-	case n == q.cap:
+	case n == q.mask+1:
 		return nil
 	}
-	next := NewSendQueue(int(n), q.maxSGE, q.maxInline)
+	next := NewSendQueue(int(n), q.MaxSGE(), q.MaxInline())
 	for i := from; i != q.fill; i++ {
 		next.base, next.fill = from, i // +checklocksforce: next is local
 		c, at := next.next()           // +checklocksforce: next is local
 		c.slots[at] = *q.At(i)         // its SGEs, inline data and SendMore stay in the old chunk
 	}
 	q.first.Store(next.first.Load())
-	q.rest, q.mask, q.cap, q.base = next.rest, next.mask, next.cap, from
+	q.rest, q.mask, q.base = next.rest, next.mask, from
 	return nil
 }
 
 // Cap, MaxSGE and MaxInline return the actual sizes. Free returns the number of slots available to the program.
-func (q *SendQueue) Cap() int       { return int(q.cap) }
-func (q *SendQueue) Free() int      { return int(q.cap) - ownOf(q) }
-func (q *SendQueue) MaxSGE() int    { return q.maxSGE }
-func (q *SendQueue) MaxInline() int { return q.maxInline }
+func (q *SendQueue) Cap() int       { return int(q.mask) + 1 }
+func (q *SendQueue) Free() int      { return q.Cap() - ownOf(q) }
+func (q *SendQueue) MaxSGE() int    { return int(q.maxSGE) }
+func (q *SendQueue) MaxInline() int { return int(q.maxInline) }
 
 // Lock and Unlock bracket the posting of work requests.
 //
@@ -232,7 +236,7 @@ func (q *SendQueue) Held() bool { return q.held }
 // +checklocks:q.mu
 func (q *SendQueue) Next() *SendWQE {
 	switch polled := q.polled.Load(); {
-	case q.fill-polled >= q.cap, q.own != nil && int(q.fill-polled)-q.own.used >= q.Free():
+	case q.fill-polled > q.mask, q.own != nil && int(q.fill-polled)-q.own.used >= q.Free():
 		return nil
 	case q.fill == polled:
 		q.base = q.fill
@@ -255,7 +259,7 @@ func (q *SendQueue) next() (c *sendChunk, i int) {
 		}
 		return c, int(n)
 	}
-	to := &q.rest[n>>chunkShift-1]
+	to := &(*q.rest)[n>>chunkShift-1]
 	if *to == nil {
 		*to = q.newChunk()
 	}
@@ -268,7 +272,7 @@ func (q *SendQueue) next() (c *sendChunk, i int) {
 func (q *SendQueue) More(w *SendWQE) *SendMore {
 	c, i := q.next()
 	if c.more == nil {
-		c.more = make([]SendMore, chunkSlots)
+		c.more = new([chunkSlots]SendMore)
 	}
 	w.SendMore = &c.more[i]
 	return w.SendMore
@@ -277,7 +281,7 @@ func (q *SendQueue) More(w *SendWQE) *SendMore {
 // PrefetchNext asks for the first slot, which is the next one to set if the queue is empty.
 func (q *SendQueue) PrefetchNext() {
 	if c := q.first.Load(); c != nil {
-		prefetch.Part(c, 0, unsafe.Sizeof(c.slots[0]))
+		prefetch.Part(c, unsafe.Offsetof(c.slots), unsafe.Offsetof(c.slots)+unsafe.Sizeof(c.slots[0]))
 		if q.maxInline > 0 {
 			prefetch.Part(c, unsafe.Offsetof(c.short), unsafe.Offsetof(c.short)+1)
 		}
@@ -317,7 +321,7 @@ func (q *SendQueue) At(i uint32) *SendWQE {
 	if n < chunkSlots {
 		return &q.first.Load().slots[n]
 	}
-	return &q.rest[n>>chunkShift-1].slots[n&(chunkSlots-1)]
+	return &(*q.rest)[n>>chunkShift-1].slots[n&(chunkSlots-1)]
 }
 
 // Release frees the slots up to and including slot, whose completion has been polled.
@@ -350,7 +354,7 @@ func ownOf(q *SendQueue) int {
 
 // OwnSlots prepares the queue, which has more than OwnRequests slots, for requests posted by the QP itself, whose
 // completions nobody polls. It is called before the queue is used.
-func (q *SendQueue) OwnSlots() { q.own = &ownSlots{done: make([]bool, q.cap)} }
+func (q *SendQueue) OwnSlots() { q.own = &ownSlots{done: make([]bool, q.Cap())} }
 
 // nextOwn is Next for such a request. room has returned true, so there is a slot.
 //
@@ -429,23 +433,26 @@ type RecvQueue struct {
 	// +checklocks:mu
 	mask uint32
 	// +checklocks:mu
-	cap uint32
-	// +checklocks:mu
-	maxSGE int
-	// +checklocks:mu
 	fill uint32
 	// +checklocks:mu
 	taken  uint32
 	posted atomic.Uint32 // fill as of the last Unlock; not of an SRQ
 	polled atomic.Uint32 // number of requests whose completion was polled
 	// +checklocks:mu
-	limit  uint32 // SRQ: raise the event when fewer are posted; 0: not armed
+	maxSGE uint16
 	shared bool
-	pd     uint32
-	tags   *TagList // of a tag-matching SRQ, else nil
+	tagged bool // tags is not nil
+
+	// +checklocks:mu
+	limit uint32 // SRQ: raise the event when fewer are posted; 0: not armed
+	pd    uint32
+	tags  *TagList // of a tag-matching SRQ, else nil
 	// OnLimit is called without locks when an armed limit is reached.
 	OnLimit func()
 }
+
+// UsedOfRQ is the length of the fields of a RecvQueue that each message uses.
+const UsedOfRQ = unsafe.Offsetof(RecvQueue{}.limit)
 
 // NewRecvQueue returns a queue of at least wrs slots, rounded up to a power of two, with sges SGEs each. shared makes
 // it an SRQ, whose buffers belong to protection domain pd.
@@ -460,8 +467,8 @@ func NewRecvQueue(wrs, sges int, shared bool, pd uint32) *RecvQueue {
 // +checklocksignore: no other goroutine knows the queue
 func (q *RecvQueue) Init(wrs, sges int, shared bool, pd uint32) {
 	n := CeilPow2(wrs)
-	q.slots, q.mask, q.cap = make([]SGE, n*(1+sges)), uint32(n-1), uint32(n)
-	q.maxSGE, q.shared, q.pd = sges, shared, pd
+	q.slots, q.mask = make([]SGE, n*(1+sges)), uint32(n-1)
+	q.maxSGE, q.shared, q.pd = uint16(sges), shared, pd
 }
 
 // at returns the slot of receive i: the head, whose Addr is the WRID and whose Length the number of SGEs, and the space
@@ -469,8 +476,9 @@ func (q *RecvQueue) Init(wrs, sges int, shared bool, pd uint32) {
 //
 // +checklocks:q.mu
 func (q *RecvQueue) at(i uint32) (head *SGE, room []SGE) {
-	slot := q.slots[int((i-q.base)&q.mask)*(1+q.maxSGE):]
-	return &slot[0], slot[1 : 1+q.maxSGE]
+	n := 1 + int(q.maxSGE)
+	slot := q.slots[int((i-q.base)&q.mask)*n:]
+	return &slot[0], slot[1:n]
 }
 
 // store writes receive i to its slot.
@@ -490,14 +498,14 @@ func (q *RecvQueue) store(i uint32, wrid uint64, sges []SGE) {
 func (q *RecvQueue) Cap() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return int(q.cap)
+	return int(q.mask) + 1
 }
 
 // MaxSGE returns the maximum number of SGEs of a receive.
 func (q *RecvQueue) MaxSGE() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.maxSGE
+	return int(q.maxSGE)
 }
 
 // Shared reports whether the queue is an SRQ.
@@ -532,7 +540,7 @@ func (q *RecvQueue) Post(wrid uint64, sges []SGE) error {
 // +checklocks:q.mu
 func (q *RecvQueue) Put(wrid uint64, sges []SGE) error {
 	switch polled := q.polled.Load(); {
-	case q.fill-polled >= q.cap:
+	case q.fill-polled > q.mask:
 		return ErrQueueFull
 	case q.fill == polled:
 		q.base = q.fill
@@ -572,7 +580,7 @@ func (q *RecvQueue) takeOwn(w *RecvWQE, n uint64) (ok, small bool) {
 //
 // +checklocksignore: see RecvQueue
 func (q *RecvQueue) peekOne() (wrid uint64, sge *SGE) {
-	if q.shared || q.tags != nil || q.posted.Load() == q.taken {
+	if q.shared || q.tagged || q.posted.Load() == q.taken {
 		return 0, nil
 	}
 	head, room := q.at(q.taken)

@@ -166,7 +166,7 @@ func TestSlotsAreAllocatedWhenUsed(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, one); n != 0 {
 		t.Errorf("%v allocations for each request", n)
 	}
-	for i, c := range q.rest {
+	for i, c := range *q.rest {
 		if c != nil {
 			t.Errorf("chunk %d is in use", i+1)
 		}

@@ -113,10 +113,10 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 		r.refuseUnmapped(res, n)
 		return true
 	}
-	qp.Counters.TxDataBytes += uint64(n)
+	qp.bytes.sent += uint64(n)
 	qp.charge(now, qp.path, head, segs, n+uint32(pad))
 	res.begun = true
-	res.next, r.took = psn.Add(res.next, segs), segs
+	res.next, r.took = psn.Add(res.next, segs), uint16(segs)
 	res.at += uint64(n)
 	res.left -= n
 	if res.left == 0 {

@@ -14,18 +14,18 @@ type receive struct {
 	got  uint64 // bytes written
 	sge  int    // the SGE to write next
 	off  uint32 // the offset in it
-	held bool   // taken, and not completed yet
 }
 
 // begin resets the state for the receive in wqe.
-func (v *receive) begin() {
-	v.held, v.room = true, roomOf(v.wqe.SGEs)
+func (r *responder) begin() {
+	v := &r.recv
+	r.held, v.room = true, roomOf(v.wqe.SGEs)
 	v.got, v.sge, v.off = 0, 0, 0
 	v.tagged = tagged{}
 }
 
 // waits reports whether the receive is kept for a message whose first payload was revoked.
-func (v *receive) waits() bool { return v.held && v.kept }
+func (r *responder) waits() bool { return r.held && r.recv.kept }
 
 // onSend handles one packet of a SEND.
 func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
@@ -67,7 +67,7 @@ func (r *responder) onSend(p wire.Packet, info *wire.Info) *fault {
 		return revoked
 	}
 	r.recv.kept = false
-	r.qp.Counters.RxDataBytes += n
+	r.qp.bytes.received += n
 	r.phase = inSend
 	if info.Flags&wire.End == 0 {
 		r.step(r.span, false)
@@ -92,7 +92,7 @@ func (r *responder) finish(e *CQE, p wire.Packet, info *wire.Info) {
 		e.Imm = p.Imm()
 	}
 	e.Solicited = p.BTH().Solicited()
-	r.recv.held = false
+	r.held = false
 	r.phase = between
 	r.step(r.span, true)
 	r.cq.Push(e)
@@ -133,7 +133,7 @@ func (r *responder) untake() {
 		v.kept = true
 		return
 	}
-	v.held = false
+	r.held = false
 	r.rq.putBack(&v.wqe)
 }
 
@@ -141,7 +141,7 @@ func (r *responder) untake() {
 func (r *responder) takeFor(n uint64) (ok, small bool) {
 	v := &r.recv
 	if ok, small = r.rq.takeFor(&v.wqe, n); ok {
-		v.begin()
+		r.begin()
 	}
 	return ok, small
 }
@@ -191,7 +191,7 @@ func (r *responder) newCQE(op CQOp, n uint32) *CQE {
 func (r *responder) fail(status Status, cause *Failure) {
 	e := r.newCQE(CQRecv, 0)
 	e.Status, e.Cause = status, cause
-	r.recv.held = false
+	r.held = false
 	if status != WRFlushErr {
 		r.qp.Counters.RespCQEError++
 	}
@@ -210,7 +210,7 @@ func (r *responder) flush() {
 		}
 		return cause
 	}
-	if r.recv.held {
+	if r.held {
 		r.fail(WRFlushErr, flushed())
 	}
 	r.abort()
@@ -225,8 +225,8 @@ func (r *responder) flush() {
 
 // abandon drops the current receive without a completion (RESET) and frees its slot.
 func (r *responder) abandon() {
-	if r.recv.held {
-		r.recv.held = false
+	if r.held {
+		r.held = false
 		if r.recv.matched {
 			r.rq.tags.unuse()
 		} else {

@@ -228,7 +228,7 @@ func TestTaggedPayloadInThePeersMemory(t *testing.T) {
 	h := taggedStage(t)
 	first := h.qp.resp.epsn
 	h.away(wire.SendOnly, first, eager(512, 5), 0, nil)
-	if h.qp.resp.recv.held || h.tags.used.Load() != 1 {
+	if h.qp.resp.held || h.tags.used.Load() != 1 {
 		t.Fatalf("the buffer was taken: %+v", h.qp.resp.recv)
 	}
 	h.away(wire.SendOnly, first, eager(512, 5), 1, nil)

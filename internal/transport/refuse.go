@@ -81,7 +81,7 @@ func (r *responder) refuse(f *fault, seq uint32) {
 		cause.Peer = qp.path.Dst.String()
 	}
 	left := qp.leave(Err, cause)
-	if r.recv.held {
+	if r.held {
 		r.fail(f.status, cause)
 	}
 	if qp.Type.reliable() {

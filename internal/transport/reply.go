@@ -14,11 +14,11 @@ import (
 // fatal NAK.
 type replies struct {
 	ring []resource // a power of two
-	kept uint32     // number of valid resources before head
+	kept uint16     // number of valid resources before head
+	took uint16     // PSNs of the last packet sent
 	head uint32     // index of the next resource; masked on use
 	todo uint32     // no resource before it is pending
 	tail tail
-	took int // PSNs of the last packet sent
 }
 
 // resource is an executed READ, atomic, FLUSH or ATOMIC WRITE (IBTA 9.7.5.1.4: responder resources).
@@ -54,9 +54,9 @@ const (
 type tail struct {
 	kind  tailKind
 	acked bool // seq and msn hold an ACK; with tailSeqNAK it is sent if the NAK is no longer needed
+	nak   uint8
 	seq   uint32
 	msn   uint32
-	nak   uint8
 }
 
 type tailKind uint8
@@ -91,7 +91,7 @@ func (q *replies) abort() {
 }
 
 func (q *replies) at(i uint32) *resource { return &q.ring[i&uint32(len(q.ring)-1)] }
-func (q *replies) oldest() uint32        { return q.head - q.kept }
+func (q *replies) oldest() uint32        { return q.head - uint32(q.kept) }
 
 // newResource returns the slot of the next READ or atomic, nil if the peer has too many outstanding. queue takes the
 // slot.
@@ -108,7 +108,7 @@ func (r *responder) newResource() *resource {
 		return nil
 	}
 	// A peer sends another request after it has received the oldest response, unless that was never sent.
-	if res := r.at(r.head); r.kept == uint32(depth) && res.pending && !res.answered {
+	if res := r.at(r.head); int(r.kept) == depth && res.pending && !res.answered {
 		return nil
 	}
 	return r.at(r.head)
@@ -118,7 +118,7 @@ func (r *responder) newResource() *resource {
 func (r *responder) resize(depth int) {
 	old := r.replies
 	r.ring = make([]resource, depth)
-	r.kept = min(old.kept, uint32(depth))
+	r.kept = min(old.kept, uint16(depth))
 	for i := r.oldest(); i != r.head; i++ {
 		*r.at(i) = *old.at(i)
 	}
@@ -129,7 +129,7 @@ func (r *responder) resize(depth int) {
 func (r *responder) queue(res *resource) {
 	res.pending, res.msn = true, r.msn
 	r.head++
-	r.kept = min(r.kept+1, uint32(len(r.ring)))
+	r.kept = min(r.kept+1, uint16(len(r.ring)))
 	r.keepTodo()
 	r.covers(res)
 }
@@ -146,7 +146,7 @@ func (r *responder) requeue(i uint32) {
 
 // keepTodo advances todo past resources that are no longer kept.
 func (q *replies) keepTodo() {
-	if q.head-q.todo > q.kept {
+	if q.head-q.todo > uint32(q.kept) {
 		q.todo = q.oldest()
 	}
 }
@@ -236,7 +236,7 @@ func (r *responder) nakFatal(syndrome uint8, seq uint32) {
 // transmit appends at most budget replies to tx and reports whether there is more to send at once.
 func (r *responder) transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	for ; r.todo != r.head; r.todo++ {
-		for res := r.at(r.todo); res.pending; budget -= r.took {
+		for res := r.at(r.todo); res.pending; budget -= int(r.took) {
 			r.took = 1
 			if r.qp.pace.until != 0 && res.kind == resRead {
 				return false // the timer continues

@@ -37,7 +37,21 @@ const (
 // packet nxt. Packets between nxt and max, and requests between cur and begun, were sent before and are sent again: a
 // retry always goes back to una.
 type requester struct {
-	// Each message uses these fields.
+	srqn    uint32   // XRC: the SRQ of the latest request; 0: none was sent
+	life    uint32   // incremented from RTR to RTS and by RESET: voids marks and connections
+	to      cursor   // destination of the READ response una
+	pieces  [][]byte // payload of one packet, set by gather
+	restart uint32   // PSN of the latest READ request that did not start at a cell boundary
+	badAt   uint32   // see bad
+	why     string   // reason of the last rewind
+	rndvs   []rndv   // by slot; nil until the first
+	value   [8]byte  // scratch; result of an atomic
+	stalled int64    // when the last wait for an answer ended without one
+
+	// Each message uses what follows, and the end of win.
+	win  window
+	from cursor // source of the packet nxt
+
 	qp   *QP
 	sq   *SendQueue
 	keep *keepAlive // nil without keep-alive
@@ -45,36 +59,25 @@ type requester struct {
 
 	head, cur, begun uint32
 	una, nxt, max    uint32
-	mtu              uint32
 	shift            uint8 // log2 of the MTU
 	phase            sendPhase
-	reliable         bool   // expects acknowledgements: RC, XRC
-	sentByReference  bool   // unacknowledged packets were sent by reference
-	rewoundByNAK     bool   // rewound to una: responses may belong to the first transmission
-	unmapped         bool   // the data of the request that placeShort has placed could not be read
-	rewound          bool   // went back to una for any reason: answers to what follows it may be those from before
-	heard            bool   // a response has arrived since RESET
-	badAt            uint32 // see bad
-	from             cursor // source of the packet nxt
-	win              window
-	rtt              rttEstimator
-	quietPackets     int   // sent since the last packet that requested an acknowledgement
-	quietBytes       int   // the same
-	took             int   // PSNs of the last SEND or WRITE packet sent
-	reads            int   // requests between una and nxt that wait for a response
-	timer            int64 // start of the wait for an acknowledgement; see retry.go, also of the next fields
-	rnrUntil         int64 // end of the pause that an RNR NAK requested; 0: none
-	retries          int
-	rnrTries         int
+	reliable         bool // expects acknowledgements: RC, XRC
+	sentByReference  bool // unacknowledged packets were sent by reference
+	rewoundByNAK     bool // rewound to una: responses may belong to the first transmission
+	unmapped         bool // the data of the request that placeShort has placed could not be read
+	rewound          bool // went back to una for any reason: answers to what follows it may be those from before
+	heard            bool // a response has arrived since RESET
 
-	srqn    uint32   // XRC: the SRQ of the latest request; 0: none was sent
-	life    uint32   // incremented from RTR to RTS and by RESET: voids marks and connections
-	to      cursor   // destination of the READ response una
-	pieces  [][]byte // payload of one packet, set by gather
-	restart uint32   // PSN of the latest READ request that did not start at a cell boundary
-	why     string   // reason of the last rewind
-	rndvs   []rndv   // by slot; nil until the first
-	value   [8]byte  // scratch; result of an atomic
+	rtt          rttEstimator
+	quietPackets int32  // sent since the last packet that requested an acknowledgement
+	quietBytes   int32  // the same
+	took         int32  // PSNs of the last SEND or WRITE packet sent
+	reads        int16  // requests between una and nxt that wait for a response
+	retries      uint16 // see retry.go, also of the next fields
+	timer        int64  // start of the wait for an acknowledgement
+	rnrUntil     int64  // end of the pause that an RNR NAK requested; 0: none
+	rnrTries     uint32
+	mtu          uint32
 }
 
 func (r *requester) init(qp *QP) {
@@ -160,7 +163,7 @@ func (r *requester) admits(w *SendWQE) bool {
 	}
 	n := uint32(1)
 	if w.waitsForAnswer() {
-		if r.reads > 0 && r.reads >= r.qp.attr.MaxRdAtomic {
+		if r.reads > 0 && int(r.reads) >= r.qp.attr.MaxRdAtomic {
 			return false
 		}
 		n = w.cellEnd(off) - off
@@ -207,7 +210,7 @@ func (r *requester) bytes(w *SendWQE, n uint32) uint32 {
 // transmit appends at most budget packets to tx and reports whether more can be sent at once.
 func (r *requester) transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	budget -= r.transmitShort(now, tx, budget)
-	for ; r.pending(); budget -= r.took {
+	for ; r.pending(); budget -= int(r.took) {
 		r.took = 1
 		if budget <= 0 {
 			return true

@@ -87,7 +87,7 @@ func (z *requesterFuzz) step() {
 func (z *requesterFuzz) postAny(op Op) {
 	st := z.qp.State()
 	q := z.qp.SQ
-	if st < RTS || q.fill-q.polled.Load() == q.cap {
+	if st < RTS || int(q.fill-q.polled.Load()) == q.Cap() {
 		return
 	}
 	n := z.byte() * 8
@@ -178,7 +178,7 @@ func (z *requesterFuzz) checkBooks() {
 		}
 		at = psn.Add(w.first, int(to))
 	}
-	if flight != r.win.flight || reads != r.reads {
+	if flight != r.win.flight || reads != int(r.reads) {
 		z.t.Fatalf("in flight: %d bytes and %d reads, the books say %d and %d", flight, reads, r.win.flight, r.reads)
 	}
 	if z.qp.State() == Err && (r.head != r.sq.Posted() || z.qp.Pending() || z.qp.Deadline() != Never) {

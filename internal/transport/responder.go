@@ -22,6 +22,21 @@ import (
 // A failed check returns a *fault, which refuse.go turns into a NAK and the failure of the QP. Responses wait in
 // replies (reply.go) until transmit builds them, in PSN order.
 type responder struct {
+	// Each message uses the fields before data.
+	pd   uint32 // protection domain of the peer's keys
+	held bool   // recv was taken, and is not completed yet
+	qp   *QP
+	rq   *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
+	cq   CompletionQueue // queue in which they complete
+	replies
+	epsn        uint32 // expected PSN
+	msn         uint32 // message sequence number: messages completed, 24 bits
+	dupNext     uint32 // PSN that would continue a run of duplicates; noRun if there is none
+	phase       phase  // kind of the current message
+	fresh       bool   // no packet was handled yet
+	cnpDue      bool   // a congestion notification is to be sent; see congestion.go
+	gapReported bool   // a NAK for epsn was queued: later packets are dropped without a reply
+
 	data    payload    // of the current packet
 	epoch   link.Epoch // of data
 	steered *Steered   // of the current packet, if a flow rule delivers it
@@ -41,19 +56,6 @@ type responder struct {
 	lent  bool    // READ responses were sent by reference
 	write write   // current RDMA WRITE
 	recv  receive // receive of the current message
-
-	// Each message uses what follows.
-	qp          *QP
-	rq          *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
-	cq          CompletionQueue // queue in which they complete
-	pd          uint32          // protection domain of the peer's keys
-	epsn        uint32          // expected PSN
-	msn         uint32          // message sequence number: messages completed, 24 bits
-	dupNext     uint32          // PSN that would continue a run of duplicates; noRun if there is none
-	phase       phase           // kind of the current message
-	fresh       bool            // no packet was handled yet
-	gapReported bool            // a NAK for epsn was queued: later packets are dropped without a reply
-	replies
 }
 
 // noRun is not a valid PSN.
@@ -191,7 +193,7 @@ func (r *responder) checkOrder(info *wire.Info) *fault {
 		}
 	}
 	const first = wire.IsSend | wire.Start
-	if r.phase != want || r.recv.waits() && info.Flags&first != first {
+	if r.phase != want || r.waits() && info.Flags&first != first {
 		return faultOrder
 	}
 	return nil
@@ -200,7 +202,7 @@ func (r *responder) checkOrder(info *wire.Info) *fault {
 // disorder describes a packet that checkOrder refused.
 func (r *responder) disorder(info *wire.Info) error {
 	came := fmt.Sprintf("%s at PSN %#x", info.Name, r.epsn)
-	if r.recv.waits() {
+	if r.waits() {
 		return fmt.Errorf("%s instead of a SEND whose payload the peer had taken back", came)
 	}
 	switch r.phase {

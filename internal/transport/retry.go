@@ -39,7 +39,7 @@ func (r *requester) deadline() int64 {
 
 func (r *requester) ackTimeout() time.Duration {
 	d := max(minAckTimeout, AckTimeout(r.qp.attr.Timeout))
-	if hopeless(r.qp.refused.Errno) {
+	if hopeless(r.qp.path.Refused.Errno()) {
 		d = min(d, refusedTimeout)
 	}
 	d <<= min(r.retries, maxBackoff)
@@ -81,7 +81,7 @@ func (r *requester) onTimer(now int64) {
 	}
 	r.qp.Counters.LocalAckTimeoutErr++
 	r.rewoundByNAK = false
-	r.rtt.stalled = now
+	r.stalled = now
 	if r.win.shared != nil {
 		r.win.shared.late(now, r.timer, true)
 	}
@@ -95,7 +95,7 @@ func (r *requester) onTimer(now int64) {
 func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 	limit := int(r.qp.attr.RetryCnt)
 	r.why = why
-	if r.retries >= limit {
+	if int(r.retries) >= limit {
 		if r.qp.attr.Mig == Armed {
 			r.qp.migrate()
 			r.goBack()
@@ -107,7 +107,7 @@ func (r *requester) retry(now int64, syndrome uint8, why string) bool {
 		return false
 	}
 	r.retries++
-	r.observe(why, r.retries)
+	r.observe(why, int(r.retries))
 	r.goBack()
 	r.timer = now
 	return true
@@ -168,7 +168,7 @@ func (r *requester) onRNR(now int64, h wire.AETH) {
 	if r.rnrUntil != 0 {
 		return // a duplicate
 	}
-	if limit != rnrForever && r.rnrTries >= limit {
+	if limit != rnrForever && int(r.rnrTries) >= limit {
 		r.qp.Counters.RNRNakRetryErr++
 		r.failHead(now, RNRRetryExcErr, h.Syndrome(), fmt.Sprintf(
 			"the peer had no receive posted (RNR NAK), after %d retries (rnr_retry %d)", r.rnrTries, limit))
@@ -177,7 +177,7 @@ func (r *requester) onRNR(now int64, h wire.AETH) {
 	r.rnrTries++
 	r.retries = 0
 	r.why = "the peer had no receive posted (RNR NAK)"
-	r.observe(r.why, r.rnrTries)
+	r.observe(r.why, int(r.rnrTries))
 	r.goBack()
 	r.rnrUntil = now + int64(RNRDelay(h.Timer()))
 }
@@ -214,7 +214,7 @@ func (r *requester) progress(now int64) {
 	r.rtt.lossy = r.rtt.lossy && r.win.size < r.win.most()
 	r.timer = now
 	r.retries, r.rnrTries, r.rnrUntil, r.rewoundByNAK, r.rewound = 0, 0, 0, false, false
-	r.qp.refused = link.Refusal{}
+	r.qp.path.Refused = link.Refusal{}
 }
 
 func (r *requester) windowFloor() int { return minWindow * (int(r.mtu) + packetCost) }

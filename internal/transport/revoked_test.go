@@ -58,7 +58,7 @@ func TestRevokedHeaderMatchesNothing(t *testing.T) {
 	h := taggedStage(t)
 	first := h.qp.resp.epsn
 	h.train(wire.SendOnly, first, eager(512, 5), voided(), nil)
-	if h.qp.resp.recv.held || h.tags.used.Load() != 1 || h.tags.first < 0 {
+	if h.qp.resp.held || h.tags.used.Load() != 1 || h.tags.first < 0 {
 		t.Fatalf("the buffer was taken: %+v", h.qp.resp.recv)
 	}
 	h.train(wire.SendOnly, first, nil, link.Epoch{}, nil)
@@ -76,7 +76,7 @@ func TestRevokedHeaderMatchesNothing(t *testing.T) {
 func (h *hostile) revokeDuringCopy(data []byte) {
 	h.t.Helper()
 	h.train(wire.SendOnly, h.qp.resp.epsn, data, h.epoch(2), nil)
-	if !h.qp.resp.recv.held || h.cqes != 0 {
+	if !h.qp.resp.held || h.cqes != 0 {
 		h.t.Fatalf("the buffer is not kept: %v", h.log)
 	}
 }

@@ -137,7 +137,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 		return false
 	}
 	r.from.pos = pos + n
-	qp.Counters.TxDataBytes += uint64(n)
+	qp.bytes.sent += uint64(n)
 	qp.charge(now, path, info.Len, int(segs), n+pad)
 	r.tell(tx, w)
 	r.sent(now, w, segs, cost)
@@ -247,10 +247,10 @@ func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
 // wantsAck reports whether a packet requests an acknowledgement: the last packet of a message, and enough others that
 // the window never waits for an ACK that was not requested.
 func (r *requester) wantsAck(last bool, packets uint32, cost int) bool {
-	r.quietPackets += int(packets)
-	r.quietBytes += cost
+	r.quietPackets += int32(packets)
+	r.quietBytes += int32(cost)
 	full := int(r.mtu) + packetCost
-	if last || r.quietPackets > maxQuiet || r.quietBytes >= r.win.size/4 || !r.win.fits(cost+full) {
+	if last || r.quietPackets > maxQuiet || int(r.quietBytes) >= r.win.size/4 || !r.win.fits(cost+full) {
 		r.quietPackets, r.quietBytes = 0, 0
 		return true
 	}
@@ -271,7 +271,7 @@ func (r *requester) tell(tx *link.TxBatch, w *SendWQE) {
 // sent advances past a packet of w with n PSNs; a train and a READ request have several.
 func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	if w.Op != OpRead {
-		r.took = int(n)
+		r.took = int32(n)
 	}
 	if !r.reliable {
 		r.sentUnreliably(w, n)

@@ -61,7 +61,7 @@ func (s *sender) StateChanged(_ *QP, st State) {
 }
 
 // Pending reports whether Transmit has something to send.
-func (qp *QP) Pending() bool { return qp.congestion.due || qp.resp.pending() || qp.req.pending() }
+func (qp *QP) Pending() bool { return qp.resp.cnpDue || qp.resp.pending() || qp.req.pending() }
 
 // noise is the initial content of the region.
 var noise = func() []byte {

@@ -106,7 +106,7 @@ func (r *requester) sentShort(now int64) {
 			return
 		}
 	}
-	qp.Counters.TxDataBytes += uint64(w.Length)
+	qp.bytes.sent += uint64(w.Length)
 	r.sent(now, w, 1, cost)
 }
 
@@ -115,5 +115,5 @@ func (r *requester) sentShort(now int64) {
 func (r *requester) calm() bool {
 	qp := r.qp
 	return r.phase == running && r.cur == r.begun && r.bad == nil && r.keep == nil && qp.pace.until == 0 &&
-		qp.pace.limit == 0 && qp.path.Rate == 0 && !qp.congestion.due
+		qp.pace.limit == 0 && qp.path.Rate == 0 && !qp.resp.cnpDue
 }

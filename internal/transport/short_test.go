@@ -69,7 +69,7 @@ func (s *shortSender) state() string {
 	}
 	r.qp, r.sq, r.pieces, r.bad, r.keep = nil, nil, nil, nil, nil
 	qp := s.qp
-	return fmt.Sprintf("%+v keep %s bad %v\n%s\n%+v\n%d %d %v", r, keep, qp.req.bad, wqes, qp.Counters,
+	return fmt.Sprintf("%+v keep %s bad %v\n%s\n%+v\n%d %d %v", r, keep, qp.req.bad, wqes, qp.Totals(),
 		qp.Deadline(), qp.State(), qp.pace)
 }
 
@@ -93,7 +93,7 @@ func (s *shortSender) step(rnd *rand.Rand) {
 	case k == 53:
 		s.qp.SetWindow([]int{1 << 10, 4 << 10, 1 << 18}[rnd.IntN(3)], nil)
 	case k == 54:
-		s.qp.congestion.due = true
+		s.qp.resp.cnpDue = true
 	default:
 		s.after(int64(rnd.IntN(2e6)))
 	}

@@ -53,7 +53,7 @@ func (r *responder) onShortSend(p *link.RxPacket, h wire.BTH) bool {
 		return false
 	}
 	r.rq.takePeeked()
-	qp.Counters.RxDataBytes += uint64(len(data))
+	qp.bytes.received += uint64(len(data))
 	r.dupNext, r.gapReported = noRun, false
 	seq := r.epsn
 	r.step(1, true)
@@ -70,5 +70,5 @@ func (r *responder) onShortSend(p *link.RxPacket, h wire.BTH) bool {
 // calm reports whether the next request may be executed without more ado: it is not the first one, the last message is
 // complete, and no NAK waits to be sent.
 func (r *responder) calm() bool {
-	return !r.fresh && r.phase == between && !r.recv.held && r.tail.kind <= tailAck
+	return !r.fresh && r.phase == between && !r.held && r.tail.kind <= tailAck
 }

@@ -40,7 +40,7 @@ func (s *shortReceiver) arrives(p *link.RxPacket) {
 func (s *shortReceiver) state() string {
 	r := &s.qp.resp
 	held := ""
-	if r.recv.held {
+	if r.held {
 		held = fmt.Sprint(r.recv.wqe, r.recv.room, r.recv.got, r.recv.sge, r.recv.off)
 	}
 	q := s.qp.RQ

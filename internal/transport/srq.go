@@ -12,9 +12,9 @@ func (q *RecvQueue) Resize(wrs, sges int) error {
 		return ErrQueueFull
 	}
 	old := RecvQueue{slots: q.slots, base: q.base, mask: q.mask, maxSGE: q.maxSGE}
-	q.mask, q.cap = n-1, n
-	q.maxSGE = max(q.maxSGE, sges) // posted receives may have the old number
-	q.slots = make([]SGE, int(n)*(1+q.maxSGE))
+	q.mask = n - 1
+	q.maxSGE = max(q.maxSGE, uint16(sges)) // posted receives may have the old number
+	q.slots = make([]SGE, int(n)*(1+int(q.maxSGE)))
 	for i := q.taken; i != q.fill; i++ {
 		head, sges := old.at(i) // +checklocksforce: old is local
 		q.store(i, head.Addr, sges[:head.Length])

@@ -461,10 +461,13 @@ func syndromeText(h wire.AETH) string {
 
 // showCounters logs the non-zero counters.
 func (s *stage) showCounters() {
-	v := reflect.ValueOf(s.qp.Counters)
-	for i := range v.NumField() {
-		if n := v.Field(i).Uint(); n != 0 {
-			s.logf("%s %d", v.Type().Field(i).Name, n)
+	v := reflect.ValueOf(s.qp.Totals())
+	for _, f := range reflect.VisibleFields(v.Type()) {
+		if f.Anonymous {
+			continue
+		}
+		if n := v.FieldByIndex(f.Index).Uint(); n != 0 {
+			s.logf("%s %d", f.Name, n)
 		}
 	}
 }

@@ -79,7 +79,7 @@ const (
 // Due returns what the QP has to send now.
 func (qp *QP) Due() Due {
 	switch {
-	case qp.congestion.due, qp.pace.until != 0, qp.req.pending():
+	case qp.resp.cnpDue, qp.pace.until != 0, qp.req.pending():
 		return DueMore
 	case qp.resp.onlyAck():
 		return DueAck
@@ -104,7 +104,7 @@ func (qp *QP) Near(tx *link.TxBatch) bool { return tx.Train(qp.path, qp.attr.Des
 func (qp *QP) Transmit(now int64, tx *link.TxBatch, budget int) (more bool) {
 	qp.open(now)
 	before := tx.Count()
-	if qp.congestion.due && !qp.sendCNP(tx) {
+	if qp.resp.cnpDue && !qp.sendCNP(tx) {
 		return true
 	}
 	if budget > 1 && tx.AckLast && qp.resp.onlyAck() && qp.req.leads(tx) {
@@ -129,9 +129,10 @@ func (qp *QP) OnDoorbell(now int64) {
 
 // Deadline returns the time at which OnTimer must be called, or Never.
 func (qp *QP) Deadline() int64 {
+	until := qp.pace.until // first, so that the check for nil needs no line of its own
 	d := qp.req.deadline()
-	if qp.pace.until != 0 {
-		d = min(d, qp.pace.until)
+	if until != 0 {
+		d = min(d, until)
 	}
 	return d
 }
@@ -174,7 +175,7 @@ func (qp *QP) failed(ev Event) {
 
 // enterErr flushes both queues of a QP that has entered ERR.
 func (qp *QP) enterErr() {
-	qp.congestion.due = false
+	qp.resp.cnpDue = false
 	qp.req.flush()
 	qp.resp.flush()
 	if qp.Type == XRCRecv || qp.RQ != nil && qp.RQ.Shared() {

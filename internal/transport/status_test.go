@@ -435,7 +435,7 @@ func TestFailureDetails(t *testing.T) {
 // A failure reports send errors of this host since the last acknowledgement, not earlier ones or those of an earlier
 // path.
 func TestFailureReportsSendErrors(t *testing.T) {
-	tooLong := link.Refusal{Errno: syscall.EMSGSIZE, Len: 4140}
+	tooLong := link.RefusalOf(syscall.EMSGSIZE, 4140)
 	fail := func(refuse func(s *sender)) link.Refusal {
 		s := newSender(t, RC, func(_ *Config, a *Attr) { a.RetryCnt = 1 })
 		s.send(2000)
@@ -449,13 +449,13 @@ func TestFailureReportsSendErrors(t *testing.T) {
 		}
 		return s.cqes[0].Cause.Refused
 	}
-	if got := fail(func(s *sender) { *s.qp.Path().Refused = tooLong }); got != tooLong {
+	if got := fail(func(s *sender) { s.qp.Path().Refused = tooLong }); got != tooLong {
 		t.Errorf("%+v", got)
 	}
-	if got := fail(func(s *sender) { *s.qp.Path().Refused = tooLong; s.ack(1000); s.out() }); got != (link.Refusal{}) {
+	if got := fail(func(s *sender) { s.qp.Path().Refused = tooLong; s.ack(1000); s.out() }); got != (link.Refusal{}) {
 		t.Errorf("before an acknowledgement: %+v", got)
 	}
-	if got := fail(func(s *sender) { *s.qp.Path().Refused = tooLong; s.qp.takePath() }); got != (link.Refusal{}) {
+	if got := fail(func(s *sender) { s.qp.Path().Refused = tooLong; s.qp.takePath() }); got != (link.Refusal{}) {
 		t.Errorf("on another path: %+v", got)
 	}
 	if got := fail(func(*sender) {}); got != (link.Refusal{}) {

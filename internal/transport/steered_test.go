@@ -49,8 +49,8 @@ func TestV_RECV_06_FrameLiesBehind40Bytes(t *testing.T) {
 			e.Flags != IPCsumOK || e.QP != s.qp {
 			t.Errorf("%v: %+v", cuts, *cqes)
 		}
-		if s.qp.resp.recv.held || s.qp.Counters.RxDataBytes != 100 {
-			t.Errorf("%v: held %v, %d bytes", cuts, s.qp.resp.recv.held, s.qp.Counters.RxDataBytes)
+		if s.qp.resp.held || s.qp.bytes.received != 100 {
+			t.Errorf("%v: held %v, %d bytes", cuts, s.qp.resp.held, s.qp.bytes.received)
 		}
 	}
 }
@@ -61,7 +61,7 @@ func TestFramesThatAreDropped(t *testing.T) {
 	s, _ := newSteered(t)
 	f := &Steered{Frame: make([]byte, 60)}
 	s.qp.OnSteered(s.now, nil, f)
-	if c := s.qp.Counters; c.RecvDropped != 1 || c.RespLocalLengthError != 0 || c.RxDataBytes != 0 {
+	if c := s.qp.Totals(); c.RecvDropped != 1 || c.RespLocalLengthError != 0 || c.RxDataBytes != 0 {
 		t.Errorf("no receive: %+v", c)
 	}
 	s, cqes := newSteered(t, []SGE{{Addr: memBase, Length: 99}})

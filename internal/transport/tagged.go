@@ -30,7 +30,7 @@ func (r *responder) takeTagged(info *wire.Info) (skip int, f *fault) {
 	switch {
 	case !r.payloadIntact():
 		return 0, revoked
-	case v.waits():
+	case r.waits():
 		if n < wire.TMHLen || m.header != v.header {
 			r.denied.err = r.disorder(info)
 			return 0, faultOrder
@@ -38,7 +38,7 @@ func (r *responder) takeTagged(info *wire.Info) (skip int, f *fault) {
 	case !r.match(&m, n, info):
 		return 0, notReady
 	default:
-		v.begin()
+		r.begin()
 		v.tagged = m
 	}
 	if v.matched && !v.deferred && v.eager() {
@@ -113,7 +113,7 @@ func (r *responder) rendezvous() *fault {
 	}
 	r.qp.RecvCQ.Push(e)
 	*e = CQE{}
-	v.held = false
+	r.held = false
 	r.phase = between
 	r.step(1, true)
 	return nil
@@ -165,7 +165,7 @@ func (r *requester) read(w *RecvWQE, m *tagged, h wire.RVH) {
 	q.Lock()
 	defer q.Unlock()
 	if r.rndvs == nil {
-		r.rndvs = make([]rndv, q.cap)
+		r.rndvs = make([]rndv, q.Cap())
 	}
 	slot := q.nextOwn()
 	d := &r.rndvs[q.fill&q.mask]

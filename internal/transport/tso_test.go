@@ -71,8 +71,8 @@ func TestSegmentsOfATSORequest(t *testing.T) {
 		}
 		same(t, "packets", got, packets)
 		same(t, "segments", *segments, told)
-		if string(data) != string(s.mem.Buf[:c.n]) || s.qp.Counters.TxDataBytes != uint64(c.n+4*len(c.want)+1) {
-			t.Errorf("%d bytes in segments of %d: wrong bytes, %d counted", c.n, c.mss, s.qp.Counters.TxDataBytes)
+		if string(data) != string(s.mem.Buf[:c.n]) || s.qp.bytes.sent != uint64(c.n+4*len(c.want)+1) {
+			t.Errorf("%d bytes in segments of %d: wrong bytes, %d counted", c.n, c.mss, s.qp.bytes.sent)
 		}
 		s.completes("wr 1 status 0 op 7", "wr 2 status 0 op 0")
 		s.checkIdle()

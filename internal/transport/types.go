@@ -251,14 +251,27 @@ type SilenceHost interface {
 
 // Attr holds the attributes that ibv_modify_qp sets. The verbs layer has checked ranges and masks.
 type Attr struct {
+	// Each message uses these fields.
+	DestQPN   uint32
+	Access    uint32 // qp_access_flags, as mr.Access
+	PKeyIndex uint16
+	PKey      uint16
+	Timeout   uint8 // code 0 to 31; 0: no limit
+	RetryCnt  uint8 // 0 to 7
+	RNRRetry  uint8 // 0 to 7; 7: no limit
+	Mig       MigState
+	MTU       int // path MTU in bytes, 256 to 4096
+
+	MaxRdAtomic   int // initiator depth
+	MaxDestRdAtom int // responder resources
 	State         State
 	Path          link.Path // AH_ATTR
 	PathOwner     any       // state of the layer above that belongs to Path
 	QKey          uint32
 	RQPSN, SQPSN  uint32
-	MaxDestRdAtom int   // responder resources
 	SQDNotify     bool  // en_sqd_async_notify
 	MinRNRTimer   uint8 // code 0 to 31
+	Port          uint8
 
 	// The alternate path. Migration exchanges it with Path.
 	Alt        link.Path
@@ -267,19 +280,6 @@ type Attr struct {
 	AltPKeyIdx uint16
 	AltPort    uint8
 	AltTimeout uint8
-
-	// Each message uses what follows.
-	Port        uint8
-	Timeout     uint8  // code 0 to 31; 0: no limit
-	RetryCnt    uint8  // 0 to 7
-	RNRRetry    uint8  // 0 to 7; 7: no limit
-	MaxRdAtomic int    // initiator depth
-	Access      uint32 // qp_access_flags, as mr.Access
-	DestQPN     uint32
-	PKeyIndex   uint16
-	PKey        uint16
-	Mig         MigState
-	MTU         int // path MTU in bytes, 256 to 4096
 }
 
 // MigState is the path migration state; values of enum ibv_mig_state.
@@ -319,9 +319,15 @@ const (
 	MaskDestQPN       Mask = 1 << 20
 )
 
-// Counters of a QP or shard, under the names of the kernel's hw_counters. The responder writes the first group, the
-// requester the second.
+// Counters of a QP or shard, under the names of the kernel's hw_counters.
 type Counters struct {
+	Events
+	TxDataBytes uint64
+	RxDataBytes uint64
+}
+
+// Events are the counters that few messages change. The responder writes the first group, the requester the second.
+type Events struct {
 	DuplicateRequest     uint64 // duplicate_request
 	OutOfSequence        uint64 // out_of_sequence
 	RNRNakSent           uint64 // send_rnr_err
@@ -342,8 +348,6 @@ type Counters struct {
 	ReqRemoteInvalid   uint64 // req_remote_invalid_request
 	ImpliedNakSeqErr   uint64 // implied_nak_seq_err
 	RetransmitPackets  uint64 // packets sent again
-	TxDataBytes        uint64
-	RxDataBytes        uint64
 
 	MarkedPackets uint64 // np_ecn_marked_roce_packets: packets received that a switch has marked
 	CNPSent       uint64 // np_cnp_sent: congestion notifications sent

@@ -50,8 +50,8 @@ func (r *responder) skip(info *wire.Info) {
 // drop counts a lost message and posts its receive again.
 func (r *responder) drop() {
 	r.qp.Counters.RecvDropped++
-	if r.recv.held {
-		r.recv.held = false
+	if r.held {
+		r.held = false
 		r.rq.putBack(&r.recv.wqe)
 	}
 }

@@ -28,7 +28,7 @@ func (r *responder) onUD(p *link.RxPacket, info *wire.Info) {
 		r.refuse(faultReceive, pk.BTH().PSN())
 		return
 	}
-	c.RxDataBytes += uint64(len(data))
+	r.qp.bytes.received += uint64(len(data))
 	e := r.newCQE(CQRecv, uint32(n))
 	e.Flags, e.SrcQP, e.SL = WithGRH, pk.DETH().SrcQPN(), slOverIPv6
 	if r.qp.Num == wire.GSIQPN {
@@ -86,13 +86,13 @@ func (r *responder) onFrame(s *Steered) {
 		r.refuse(faultReceive, 0)
 		return
 	}
-	c.RxDataBytes += uint64(len(s.Frame))
+	r.qp.bytes.received += uint64(len(s.Frame))
 	e := r.newCQE(CQRecv, uint32(n))
 	e.Frame, e.Tag = true, uint64(s.Tag)
 	if s.CsumOK {
 		e.Flags |= IPCsumOK
 	}
-	r.recv.held = false
+	r.held = false
 	r.phase = between
 	r.cq.Push(e)
 }

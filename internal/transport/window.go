@@ -30,13 +30,14 @@ const maxSpan = 1 << 22
 
 // window counts the bytes in flight of one QP.
 type window struct {
+	calm  int   // bytes to be acknowledged before the window grows at full speed again; see ease
+	least int64 // shortest round-trip time, ns; 0: no sample yet. Unused if shared is set
+
 	limit  int // maximum of size without pipe
 	size   int
 	flight int
-	pipe   int   // bytes that the network holds, 0 with nothing in flight; part of shared.pipe
-	acked  int   // bytes acknowledged; may wrap
-	calm   int   // bytes to be acknowledged before the window grows at full speed again; see ease
-	least  int64 // shortest round-trip time, ns; 0: no sample yet. Unused if shared is set
+	pipe   int // bytes that the network holds, 0 with nothing in flight; part of shared.pipe
+	acked  int // bytes acknowledged; may wrap
 	shared *Budget
 }
 

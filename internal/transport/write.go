@@ -60,7 +60,7 @@ func (r *responder) onWrite(p wire.Packet, info *wire.Info) *fault {
 			}
 			return revoked
 		}
-		r.qp.Counters.RxDataBytes += uint64(n)
+		r.qp.bytes.received += uint64(n)
 	}
 	w.addr += uint64(n)
 	w.left -= n

@@ -47,7 +47,7 @@ func toWCError(f *transport.Failure) *verbs.WCError {
 		Syndrome: f.Syndrome,
 		LastSent: f.LastSent, LastAck: f.LastAck, Retries: f.Retries, Elapsed: f.Elapsed, Heard: f.Heard,
 		PeerEnded: f.PeerEnded, Stream: f.Stream,
-		Refused: f.Refused.Errno, RefusedLen: f.Refused.Len, Payload: f.Payload, First: toWCError(f.First),
+		Refused: f.Refused.Errno(), RefusedLen: f.Refused.Len(), Payload: f.Payload, First: toWCError(f.First),
 	}
 	if peer, err := netip.ParseAddr(f.Peer); e.Refused == syscall.EMSGSIZE && err == nil {
 		e.RouteMTU = lookup.RouteMTU(netip.Addr{}, peer)

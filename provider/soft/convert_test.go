@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -102,7 +103,7 @@ func TestRouteMTUOfAFailure(t *testing.T) {
 	}
 	for _, errno := range []syscall.Errno{0, syscall.ECONNREFUSED, syscall.EMSGSIZE} {
 		f := &transport.Failure{Peer: "127.0.0.1", First: &transport.Failure{Reason: "earlier"}}
-		f.Refused.Errno = errno
+		f.Refused = link.RefusalOf(errno, f.Refused.Len())
 		e := toWCError(f)
 		if got := e.RouteMTU > 0; got != (errno == syscall.EMSGSIZE) && (runtime.GOOS == "linux" || got) {
 			t.Errorf("%v: route MTU %d", errno, e.RouteMTU)

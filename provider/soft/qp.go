@@ -18,12 +18,12 @@ import (
 // qp is a DriverQP.
 type qp struct {
 	verbs.DriverUnsupported
-	ctx *deviceContext
 	pd  *pd  // nil for XRC_RECV
 	xrc bool // XRC_SEND
 	engine.QP
 
-	mu sync.Mutex // guards attr
+	ctx *deviceContext
+	mu  sync.Mutex // guards attr
 	// +checklocks:mu
 	attr verbs.QPAttr // as set by Modify since RESET
 }

@@ -28,7 +28,7 @@ func (h *headers) of(p *link.Path, port uint16, n int) []byte {
 		return h.b
 	}
 	h.path, h.port, h.n = *p, port, n
-	h.path.Route, h.path.Refused = nil, nil // they belong to the QP and may be freed
+	h.path.Route = nil // it belongs to the QP and may be freed
 	h.b = appendHeaders(h.b[:0], p, port, n)
 	h.flow = wire.NewFlow(p.Src, p.Dst, port, wire.Port)
 	return h.b

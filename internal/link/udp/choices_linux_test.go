@@ -362,7 +362,7 @@ func TestLastWillsOfOwnAddresses(t *testing.T) {
 // TestRefusedPacketsAreCounted checks that every refused packet counts as dropped, and as too long only if it is.
 func TestRefusedPacketsAreCounted(t *testing.T) {
 	tx := link.NewTxBatch(2, 256)
-	path := &link.Path{Src: lo4, Dst: lo4b, Refused: new(link.Refusal)}
+	path := &link.Path{Src: lo4, Dst: lo4b, Private: true}
 	fill(tx.Alloc(path, 1, 32), 1, 1)
 	var c counters
 	for _, e := range []struct {
@@ -370,8 +370,8 @@ func TestRefusedPacketsAreCounted(t *testing.T) {
 		dropped, long uint64
 	}{{unix.EPERM, 1, 0}, {unix.EMSGSIZE, 2, 1}, {unix.ENETUNREACH, 3, 1}} {
 		c.refuse(tx, 0, e.errno)
-		if n := c.read(); n.TxDropped != e.dropped || n.TxTooLong != e.long || path.Refused.Errno != e.errno {
-			t.Errorf("%v: %d dropped, %d too long, refused with %v", e.errno, n.TxDropped, n.TxTooLong, path.Refused.Errno)
+		if n := c.read(); n.TxDropped != e.dropped || n.TxTooLong != e.long || path.Refused.Errno() != e.errno {
+			t.Errorf("%v: %d dropped, %d too long, refused with %v", e.errno, n.TxDropped, n.TxTooLong, path.Refused.Errno())
 		}
 	}
 }

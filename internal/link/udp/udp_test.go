@@ -209,7 +209,7 @@ func testTooLong(t *testing.T) {
 	for _, to := range loopbacks {
 		l := open(t, Config{Addrs: []netip.Addr{to}, Port: testPort(t)})
 		p := l.Ports()[0]
-		path := &link.Path{Src: to, Dst: to, Refused: new(link.Refusal)}
+		path := &link.Path{Src: to, Dst: to, Private: true}
 		nobody := &link.Path{Src: to, Dst: to}
 		tx := link.NewTxBatch(4, 4*long)
 		for seq, n := range []int{100, long, 100, long} {
@@ -228,8 +228,8 @@ func testTooLong(t *testing.T) {
 		if to.Is6() {
 			headers = 40 + 8
 		}
-		if want := (link.Refusal{Errno: syscall.EMSGSIZE, Len: long + wire.ICRCLen + headers}); *path.Refused != want {
-			t.Errorf("%v: %+v, want %+v", to, *path.Refused, want)
+		if want := link.RefusalOf(syscall.EMSGSIZE, long+wire.ICRCLen+headers); path.Refused != want {
+			t.Errorf("%v: %+v, want %+v", to, path.Refused, want)
 		}
 	}
 }

@@ -54,27 +54,27 @@ func TestUnreachableAddresses(t *testing.T) {
 		if a.Is6() {
 			l.cfg.Port++ // ::1 is the only address: packets go to a port that nobody has
 		}
-		nobody := &link.Path{Src: a, Dst: dst, Refused: new(link.Refusal)}
+		nobody := &link.Path{Src: a, Dst: dst, Private: true}
 		sendAlong(l, nobody)
-		if *nobody.Refused != (link.Refusal{}) {
-			t.Fatalf("%v: %+v before any message", a, *nobody.Refused)
+		if nobody.Refused != (link.Refusal{}) {
+			t.Fatalf("%v: %+v before any message", a, nobody.Refused)
 		}
 		sent := uint64(1)
-		for end := time.Now().Add(20 * time.Second); *nobody.Refused == (link.Refusal{}) && time.Now().Before(end); {
+		for end := time.Now().Add(20 * time.Second); nobody.Refused == (link.Refusal{}) && time.Now().Before(end); {
 			sendAlong(l, nobody, nobody)
 			sent += 2
 		}
-		want := link.Refusal{Errno: unix.ECONNREFUSED, Len: link.HeadersLen(dst) + 32 + wire.ICRCLen}
-		if *nobody.Refused != want {
-			t.Errorf("%v: %+v, want %+v", a, *nobody.Refused, want)
+		want := link.RefusalOf(unix.ECONNREFUSED, link.HeadersLen(dst)+32+wire.ICRCLen)
+		if nobody.Refused != want {
+			t.Errorf("%v: %+v, want %+v", a, nobody.Refused, want)
 		}
 		l.cfg.Port = port
 		p.sender.forget()
-		self := &link.Path{Src: a, Dst: a, Refused: new(link.Refusal)}
+		self := &link.Path{Src: a, Dst: a, Private: true}
 		sendAlong(l, self)
 		receive(t, p, 1)
-		if a.Is4() && *self.Refused != (link.Refusal{}) {
-			t.Errorf("%v: a packet to another address: %+v", a, *self.Refused)
+		if a.Is4() && self.Refused != (link.Refusal{}) {
+			t.Errorf("%v: a packet to another address: %+v", a, self.Refused)
 		}
 		if c := p.Counters(); c.TxPackets != sent+1 || c.TxDropped != 0 {
 			t.Errorf("%v: %d packets sent, %d dropped, want %d and 0", a, c.TxPackets, c.TxDropped, sent+1)
@@ -90,9 +90,9 @@ func TestOldNoticesDoNotCount(t *testing.T) {
 	p.note(lo4, unix.EHOSTUNREACH)
 	p.note(lo4b, unix.EHOSTUNREACH)
 	refused := func(dst netip.Addr) bool {
-		path := &link.Path{Src: lo4, Dst: dst, Refused: new(link.Refusal)}
+		path := &link.Path{Src: lo4, Dst: dst, Private: true}
 		sendAlong(l, path)
-		return path.Refused.Errno == unix.EHOSTUNREACH
+		return path.Refused.Errno() == unix.EHOSTUNREACH
 	}
 	for range 2 {
 		if !refused(lo4) {
@@ -135,10 +135,10 @@ func TestEveryMessageIsNoFailure(t *testing.T) {
 		if err := unix.Sendto(icmp, about, 0, &unix.SockaddrInet4{Addr: lo4.As4()}); err != nil {
 			t.Fatal(err)
 		}
-		self := &link.Path{Src: lo4, Dst: lo4, Refused: new(link.Refusal)}
+		self := &link.Path{Src: lo4, Dst: lo4, Private: true}
 		sendAlong(l, self)
-		if *self.Refused != (link.Refusal{}) {
-			t.Errorf("ICMP type %d, code %d: a packet to another address: %+v", m.kind, m.code, *self.Refused)
+		if self.Refused != (link.Refusal{}) {
+			t.Errorf("ICMP type %d, code %d: a packet to another address: %+v", m.kind, m.code, self.Refused)
 		}
 	}
 	if n := p.Counters().TxDropped; n != 0 {

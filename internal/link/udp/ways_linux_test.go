@@ -104,7 +104,7 @@ func TestLeftAddressSendsNothing(t *testing.T) { kinds(t, testLeftAddressSendsNo
 
 func testLeftAddressSendsNothing(t *testing.T) {
 	l := open(t, Config{Addrs: []netip.Addr{lo4, lo4b}, Port: testPort(t)})
-	path := &link.Path{Src: lo4b, Dst: lo4, Refused: new(link.Refusal)}
+	path := &link.Path{Src: lo4b, Dst: lo4, Private: true}
 	tx := link.NewTxBatch(1, 100)
 	send := func() {
 		fill(tx.Alloc(path, 1, 32), 0, 1)
@@ -114,14 +114,14 @@ func testLeftAddressSendsNothing(t *testing.T) {
 	if err := l.SetAddrs([]netip.Addr{lo4}); err != nil {
 		t.Fatal(err)
 	}
-	if send(); path.Refused.Errno != unix.EADDRNOTAVAIL {
-		t.Errorf("after SetAddrs the packet is refused with %v, want EADDRNOTAVAIL", path.Refused.Errno)
+	if send(); path.Refused.Errno() != unix.EADDRNOTAVAIL {
+		t.Errorf("after SetAddrs the packet is refused with %v, want EADDRNOTAVAIL", path.Refused.Errno())
 	}
-	path = &link.Path{Src: lo4, Dst: lo4, Refused: new(link.Refusal)}
+	path = &link.Path{Src: lo4, Dst: lo4, Private: true}
 	send()
 	l.Close()
-	if send(); path.Refused.Errno != unix.EADDRNOTAVAIL {
-		t.Errorf("after Close the packet is refused with %v, want EADDRNOTAVAIL", path.Refused.Errno)
+	if send(); path.Refused.Errno() != unix.EADDRNOTAVAIL {
+		t.Errorf("after Close the packet is refused with %v, want EADDRNOTAVAIL", path.Refused.Errno())
 	}
 }
 
