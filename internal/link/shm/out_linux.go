@@ -49,8 +49,9 @@ type txRing struct {
 	woken uint64         // the value of sleep at the last wake-up
 	wake  func(uintptr)  // writes the wake frame; created once, since waking is part of sending
 	bit   *atomic.Uint64
-	from  uint64 // the bit of the port in bit
-	dirty bool   // in the list of rings that the port publishes
+	from  uint64  // the bit of the port in bit
+	dirty bool    // in the list of rings that the port publishes
+	after *txRing // the next in that list
 
 	gathered int    // packets not yet published
 	single   uint32 // the flow of the last of them if that may become a pair; otherwise noFlow

@@ -24,7 +24,7 @@ type port struct {
 	index int
 	inner link.Port
 
-	dirty   []*txRing
+	dirty   *txRing             // the first of those to publish
 	routes  map[routeKey]*route // of paths without a prepared route
 	dropAt  int                 // the number of routes from which on dropRoutes looks at them
 	last    routeKey
@@ -195,7 +195,7 @@ func (p *port) placed(to *txRing, n int) {
 		if to.bit.Load()&to.from == 0 {
 			to.bit.Or(to.from)
 		}
-		p.dirty = append(p.dirty, to)
+		to.after, p.dirty = p.dirty, to
 	}
 }
 
@@ -233,12 +233,11 @@ func (p *port) Send(b *link.TxBatch) {
 
 // Publish makes the packets visible that were placed; see link.Direct.
 func (p *port) Publish() {
-	for i, r := range p.dirty {
+	for r := p.dirty; r != nil; r = p.dirty {
+		p.dirty = r.after
+		r.dirty, r.after = false, nil
 		r.publish()
-		r.dirty = false
-		p.dirty[i] = nil
 	}
-	p.dirty = p.dirty[:0]
 }
 
 // divert moves packets of a batch into rings. Packets that find no place are dropped: they cannot be sent later.
@@ -449,8 +448,8 @@ func (p *port) readmit(b *link.RxBatch, l *rxRings, f *flow, kind ring.Kind) boo
 func (p *port) take(b *link.RxBatch, m *buffers, f *flow, shared []byte, most int) {
 	n := len(shared)
 	if n <= smallPacket {
-		if p.takeSmall(b, m, f, shared) {
-			b.Packets[len(b.Packets)-1].Train = most > wire.MaxPayload
+		if p.takeSmall(b, m, f, shared) && most > wire.MaxPayload {
+			b.Packets[len(b.Packets)-1].Train = true
 		}
 		return
 	}
