@@ -16,6 +16,7 @@ import (
 
 // sender is a QP whose requester is tested; the test plays the peer.
 type sender struct {
+	take   func(p *link.RxPacket) bool // handles a reply instead of OnPacket, unless it returns false
 	t      *testing.T
 	qp     *QP
 	tx     *link.TxBatch
@@ -304,7 +305,10 @@ func (s *sender) reply(op wire.Opcode, at uint32, syndrome uint8, value uint64, 
 		}
 	}
 	copy(b[in.Len:], data)
-	s.qp.OnPacket(s.now, &link.RxPacket{Data: b, Src: dstAddr, Dst: srcAddr})
+	p := &link.RxPacket{Data: b, Src: dstAddr, Dst: srcAddr}
+	if s.take == nil || !s.take(p) {
+		s.qp.OnPacket(s.now, p)
+	}
 }
 
 func (s *sender) ack(at uint32)                 { s.reply(wire.Ack, at, wire.SynAck, 0, nil) }

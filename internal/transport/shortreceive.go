@@ -3,6 +3,7 @@ package transport
 import (
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/psn"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -18,7 +19,9 @@ func (qp *QP) onShort(now int64, p *link.RxPacket) bool {
 		return qp.usual(p, h) && qp.resp.onShortSend(p, h)
 	case wire.RC | wire.Ack:
 		if qp.usual(p, h) {
-			qp.req.onResponse(now, p, h.Opcode().Info())
+			if !qp.req.onShortAck(now, p, h) {
+				qp.req.onResponse(now, p, h.Opcode().Info())
+			}
 			return true
 		}
 	}
@@ -31,6 +34,38 @@ func (qp *QP) usual(p *link.RxPacket, h wire.BTH) bool {
 	a := &qp.attr
 	return qp.Type == RC && qp.State() == RTS && a.Mig == Migrated && reaches(qp.path, p) &&
 		PKeyMatch(h.PKey(), a.PKey) && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
+}
+
+// onShortAck handles an acknowledgement of the oldest request and of no other one, if that was sent in one packet,
+// which need not be sent again. usual has returned true. Otherwise it returns false, and onResponse has all to do.
+func (r *requester) onShortAck(now int64, p *link.RxPacket, h wire.BTH) bool {
+	at := h.PSN()
+	if at != r.una || at == r.nxt || r.bad != nil || !wire.AETH(p.Data[wire.BTHLen:]).IsAck() {
+		return false
+	}
+	w := r.sq.At(r.head)
+	if 1<<w.Op&shortOps == 0 || w.count != 1 || w.own {
+		return false
+	}
+	r.heard = true
+	cost := int(w.Length) + packetCost
+	r.una = psn.Next(at)
+	w.count, w.begun = 0, false // before the push, after which the slot may be reused
+	if qp := r.qp; w.Flags&Signaled != 0 || qp.SigAll {
+		e := &qp.Scratch.sent
+		e.WRID, e.Status, e.Op, e.Solicited, e.ByteLen = w.WRID, Success, completionOps[w.Op&15], false, 0
+		e.QPN, e.QP, e.Send, e.Slot = qp.Num, qp, true, r.head
+		qp.SendCQ.Push(e)
+	}
+	r.head++
+	r.progress(now)
+	if r.una == r.max {
+		r.sentByReference = false
+		r.win.setPipe(0)
+	}
+	r.win.release(cost)
+	r.endProbe(now, at)
+	return true
 }
 
 // onShortSend executes a SEND of one packet, if it is the expected one and finds a receive of the QP's own queue with

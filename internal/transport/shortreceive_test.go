@@ -201,3 +201,29 @@ func TestOnShortIsOnPacket(t *testing.T) {
 		t.Errorf("onShort has handled %v, want thousands", used)
 	}
 }
+
+// onShortAck leaves the same completions and state as onResponse, whatever came before.
+func TestOnShortAckIsOnResponse(t *testing.T) {
+	used := 0
+	for seed := range uint64(120) {
+		long, short := newShortSender(t, RC, false), newShortSender(t, RC, false)
+		long.qp.SigAll, short.qp.SigAll = seed%4 == 0, seed%4 == 0
+		long.take = func(p *link.RxPacket) bool {
+			long.qp.onPacket(long.now, p)
+			return true
+		}
+		short.take = func(p *link.RxPacket) bool {
+			h, qp := wire.BTH(p.Data), short.qp
+			if h.Opcode() == wire.RC|wire.Ack && qp.usual(p, h) && qp.req.onShortAck(short.now, p, h) {
+				used++
+			} else {
+				qp.onPacket(short.now, p)
+			}
+			return true
+		}
+		sameSteps(t, seed, long, short)
+	}
+	if used < 1000 {
+		t.Errorf("onShortAck has handled %d acknowledgements, want thousands", used)
+	}
+}
