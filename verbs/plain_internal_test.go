@@ -13,7 +13,7 @@ func TestPlainRequestsPass(t *testing.T) {
 		typ := []QPType{QPTypeRC, QPTypeUC, QPTypeUD, QPTypeRawPacket, QPTypeXRCSend}[n%5]
 		most := postLimits{sendSGE: uint32(rnd.IntN(3)), inline: uint32(rnd.IntN(3))}
 		qp := &QP{opcodes: opcodesOf[typ], ctx: new(Context), init: QPInitAttr{Type: typ}, most: most,
-			rcuc: typ == QPTypeRC || typ == QPTypeUC}
+			connected: typ == QPTypeRC || typ == QPTypeUC}
 		wr := SendWR{Opcode: WROpcode(rnd.IntN(16)), SGList: make([]SGE, rnd.IntN(4))}
 		wr.Flags = SendFlags(rnd.IntN(64) & rnd.IntN(64))
 		if k := rnd.IntN(4); k > 0 {

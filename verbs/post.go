@@ -149,7 +149,7 @@ func (qp *QP) checkAny(wr *SendWR) error {
 
 // plain reports that a request is one of those that most programs post, and that checkAny would accept it.
 func (qp *QP) plain(wr *SendWR) bool {
-	if !qp.rcuc || !wr.Opcode.in(sendOpcodes|writeOpcodes) {
+	if !qp.connected || !wr.Opcode.in(sendOpcodes|writeOpcodes) {
 		return false
 	}
 	switch wr.Flags &^ SendSignaled {

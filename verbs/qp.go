@@ -17,13 +17,13 @@ import (
 // then complete with WCWRFlushErr.
 type QP struct {
 	// Posts use the fields before init; see Memory.
-	drv     DriverQP
-	word    atomic.Uint64 // state, see below
-	opcodes uint32        // that the type has, as bits
-	hasRQ   bool          // a receive queue of its own
-	rcuc    bool          // the type is RC or UC
-	most    postLimits
-	init    QPInitAttr // with actual sizes
+	drv       DriverQP
+	word      atomic.Uint64 // state, see below
+	opcodes   uint32        // that the type has, as bits
+	hasRQ     bool          // a receive queue of its own
+	connected bool          // the type is RC or UC
+	most      postLimits
+	init      QPInitAttr // with actual sizes
 
 	pd       *PD   // nil for XRC_RECV
 	xrcd     *XRCD // of XRC_RECV
@@ -111,7 +111,7 @@ func (qp *QP) create(
 	qp.init = *init
 	qp.init.dropUnused()
 	qp.opcodes, qp.hasRQ = opcodesOf[init.Type], qp.init.hasRQ() && qp.table == nil
-	qp.rcuc = init.Type == QPTypeRC || init.Type == QPTypeUC
+	qp.connected = init.Type == QPTypeRC || init.Type == QPTypeUC
 	if err := qp.checkInit(); err != nil {
 		return nil, badInput(op, owner, err)
 	}
