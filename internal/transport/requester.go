@@ -410,7 +410,7 @@ func (r *requester) reset() {
 		w.requesterWQE = requesterWQE{}
 	}
 	r.halt()
-	r.heard, r.rtt, r.win.least, r.srqn = false, rttEstimator{}, 0, 0
+	r.heard, r.rtt, r.stalled, r.win.least, r.srqn = false, rttEstimator{}, 0, 0, 0
 }
 
 // halt discards the state of sent packets. The next PSN follows the last one used.
