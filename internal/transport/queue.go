@@ -112,8 +112,7 @@ const (
 )
 
 // sgesOf returns the memory for the SGEs of slot i.
-func (c *sendChunk) sgesOf(i int, max uint16) []SGE {
-	most := int(max)
+func (c *sendChunk) sgesOf(i, most int) []SGE {
 	if most <= fewSGEs {
 		return c.few[i][:0:most]
 	}
@@ -121,8 +120,7 @@ func (c *sendChunk) sgesOf(i int, max uint16) []SGE {
 }
 
 // inlineOf returns the memory for the inline data of slot i.
-func (c *sendChunk) inlineOf(i int, max uint32) []byte {
-	most := int(max)
+func (c *sendChunk) inlineOf(i, most int) []byte {
 	if most <= shortInline {
 		return c.short[i][:0:most]
 	}
@@ -133,10 +131,10 @@ func (c *sendChunk) inlineOf(i int, max uint32) []byte {
 func (q *SendQueue) newChunk() *sendChunk {
 	c, n := new(sendChunk), min(chunkSlots, q.Cap())
 	if q.maxSGE > fewSGEs {
-		c.sges = make([]SGE, n*int(q.maxSGE))
+		c.sges = make([]SGE, n*q.MaxSGE())
 	}
 	if q.maxInline > shortInline {
-		c.inline = make([]byte, n*int(q.maxInline))
+		c.inline = make([]byte, n*q.MaxInline())
 	}
 	return c
 }
@@ -243,7 +241,7 @@ func (q *SendQueue) Next() *SendWQE {
 	}
 	c, i := q.next()
 	w := &c.slots[i]
-	w.SGEs, w.Inline = c.sgesOf(i, q.maxSGE), c.inlineOf(i, q.maxInline)
+	w.SGEs, w.Inline = c.sgesOf(i, q.MaxSGE()), c.inlineOf(i, q.MaxInline())
 	return w
 }
 
@@ -441,7 +439,6 @@ type RecvQueue struct {
 	// +checklocks:mu
 	maxSGE uint16
 	shared bool
-	tagged bool // tags is not nil
 
 	// +checklocks:mu
 	limit uint32 // SRQ: raise the event when fewer are posted; 0: not armed
@@ -580,7 +577,7 @@ func (q *RecvQueue) takeOwn(w *RecvWQE, n uint64) (ok, small bool) {
 //
 // +checklocksignore: see RecvQueue
 func (q *RecvQueue) peekOne() (wrid uint64, sge *SGE) {
-	if q.shared || q.tagged || q.posted.Load() == q.taken {
+	if q.shared || q.posted.Load() == q.taken {
 		return 0, nil
 	}
 	head, room := q.at(q.taken)

@@ -97,7 +97,7 @@ func (q *RecvQueue) MatchTags(tags, ops, sges int, cq CompletionQueue) *TagList 
 		l.entries[i].next = int32(i + 1)
 	}
 	l.entries[tags-1].next = -1
-	q.tags, q.tagged = l, true
+	q.tags = l
 	return l
 }
 
