@@ -94,6 +94,10 @@ type full struct {
 
 func (f *full) Send(b *link.TxBatch) { b.Reset() }
 
+func (f *full) PlaceCounted(path *link.Path, qpn uint32, n int, _ link.Ack) ([]byte, bool) {
+	return f.Place(path, qpn, n, false)
+}
+
 func (f *full) Place(_ *link.Path, qpn uint32, n int, _ bool) ([]byte, bool) {
 	if f.open {
 		f.placed = append(f.placed, qpn)

@@ -90,7 +90,7 @@ func (s *inboxSlot) take(p *link.RxPacket) {
 	if s.buf = p.Append(s.buf[:0]); p.Epoch.Over() {
 		wire.BTH(s.buf).SetPKey(0)
 	}
-	s.pkt.Data, s.pkt.Body, s.pkt.Away, s.pkt.Epoch = s.buf, nil, nil, link.Epoch{}
+	s.pkt.Data, s.pkt.Body, s.pkt.Away, s.pkt.Counter, s.pkt.Epoch = s.buf, nil, nil, nil, link.Epoch{}
 }
 
 // drain delivers all packets. s is held.

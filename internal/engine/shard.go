@@ -46,6 +46,7 @@ type shard struct {
 	stalled  bool     // the last turn sent nothing: the link had no room
 	wheel    wheel
 	acks     heldAcks
+	counts   counts
 	polling  bool   // the step is one of a poller, so acknowledgements may be held
 	caught   caught // completions for the poller of the step
 	events   []*CQ  // CQs with moderated completion events

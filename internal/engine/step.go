@@ -59,7 +59,13 @@ func (s *shard) step(now int64) (busy bool) {
 
 // receive delivers the packets of one Recv, and returns their number.
 func (s *shard) receive() int {
-	s.port.Recv(&s.rx)
+	n := s.port.Recv(&s.rx)
+	if n == 0 {
+		return 0
+	}
+	if len(s.rx.Acks) > 0 {
+		s.deliverAcks()
+	}
 	s.prefetchBatch()
 	packets := s.rx.Packets
 	for i := range packets {
@@ -69,7 +75,36 @@ func (s *shard) receive() int {
 		}
 		s.deliver(p)
 	}
-	return len(packets)
+	s.endCounts()
+	return n
+}
+
+// deliverAcks passes the acknowledgements of counted requests to their QPs. One that is followed by another one of the
+// same connection is covered by that.
+func (s *shard) deliverAcks() {
+	acks := s.rx.Acks
+	for i := range acks {
+		a := &acks[i]
+		if i+1 < len(acks) && acks[i+1].Life == a.Life {
+			continue
+		}
+		if qp := s.eng.qps.get(a.QPN); qp != nil {
+			qp.OnCounted(s.now, a)
+			s.afterAck(qp)
+		}
+	}
+}
+
+// afterAck puts a QP that has received an acknowledgement into the run queue, or only sets its timer if its turn would
+// do no more.
+func (s *shard) afterAck(qp *transport.QP) {
+	switch {
+	case qp.Sched.Queued:
+	case qp.Due() == transport.DueNothing:
+		s.setTimer(qp)
+	default:
+		s.runq.push(qp)
+	}
 }
 
 // finish does what is due for a QP that is about to stop: it delivers the packets that have arrived, and sends replies.
@@ -132,15 +167,55 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 	}
 	if s.tap != nil {
 		s.onTapped(qp, p)
-	} else {
-		qp.OnPacket(s.now, p)
+	} else if qp.OnPacket(s.now, p); p.Counter != nil {
+		if before := s.counts.qp; before != nil && before != qp {
+			s.count()
+		}
+		s.counts.qp, s.counts.last = qp, p
+		return
 	}
-	switch {
-	case qp.Sched.Queued:
-	case wire.BTH(p.Data).Opcode().Operation() == wire.Ack && qp.Due() == transport.DueNothing:
-		s.setTimer(qp) // which is all that collect would do
-	default:
+	if wire.BTH(p.Data).Opcode().Operation() == wire.Ack {
+		s.afterAck(qp)
+		return
+	}
+	s.runq.push(qp)
+}
+
+// counts is the last of consecutive counted requests to one QP. Its acknowledgement is that of all.
+type counts struct {
+	qp      *transport.QP // nil: none
+	last    *link.RxPacket
+	several bool // requests of the batch were counted
+}
+
+// count acknowledges the requests of counts by counting, if the QP has nothing else to send. Otherwise that is for its
+// next turn.
+func (s *shard) count() {
+	c := &s.counts
+	qp := c.qp
+	c.qp = nil
+	counted := s.tx.Direct != nil && qp.Count(c.last)
+	c.several = c.several || counted
+	if !counted || qp.Due() != transport.DueNothing { // requests change no deadline of the QP
 		s.runq.push(qp)
+	}
+}
+
+// endCounts is for the end of a batch. Counted requests to one QP are not counted: one ACK packet is no more than one
+// record, and the peer, which looks for the answer as soon as it has processed that, does not take the line of the
+// answer away so early.
+func (s *shard) endCounts() {
+	c := &s.counts
+	switch {
+	case c.qp == nil:
+	case c.several:
+		s.count()
+	default:
+		s.runq.push(c.qp)
+	}
+	if c.qp, c.last = nil, nil; c.several {
+		c.several = false
+		s.tx.Direct.Publish()
 	}
 }
 

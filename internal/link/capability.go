@@ -112,6 +112,10 @@ type Direct interface {
 	// and b is nil, there is no room and the sender tries again later. A packet with train set (see RxPacket.Train)
 	// never goes into the batch.
 	Place(path *Path, qpn uint32, n int, train bool) (b []byte, mine bool)
+	// PlaceCounted is Place for a request, which its receiver may acknowledge by RxPacket.Counter, without an ACK packet.
+	// Then a is in a later RxBatch.Acks of this port, which may be seen before packets that the receiver has sent earlier.
+	// So no earlier request of the QP waits for an answer with data.
+	PlaceCounted(path *Path, qpn uint32, n int, a Ack) (b []byte, mine bool)
 	// Train returns the largest payload of one packet along path to QP qpn, in bytes, whatever the path MTU; 0 if the path
 	// MTU applies. See RxPacket.Train.
 	Train(path *Path, qpn uint32) int

@@ -167,7 +167,10 @@ type RxPacket struct {
 	// longer than the path MTU, and it has as many PSNs as packets. The opcode covers the whole run: FIRST and LAST
 	// become ONLY.
 	Train bool
-	Epoch Epoch // of a payload by reference: a copy of it is valid if Epoch is not over after copying
+	// Counter acknowledges the packet, a counted request, without an ACK packet; nil: it is no such request. A copy of
+	// the packet has nil.
+	Counter Counter
+	Epoch   Epoch // of a payload by reference: a copy of it is valid if Epoch is not over after copying
 }
 
 // Payload returns the data of the packet without pad bytes. It is empty if the payload is Away.
@@ -206,9 +209,27 @@ func (p *RxPacket) Append(to []byte) []byte {
 	return to
 }
 
+// An Ack names a request that its receiver acknowledges by counting it; see Direct.PlaceCounted. Only the sender of the
+// request interprets it.
+type Ack struct {
+	QPN uint32 // of the QP that has sent the request
+	PSN uint32
+	// Life tells the connections of QPs apart.
+	Life uint32
+}
+
+// A Counter acknowledges a counted request.
+type Counter interface {
+	// Count acknowledges the request, and all before it, to QP qpn at the end of path. The holder of the port's shard
+	// calls it before the next Recv, and publishes the acknowledgement (Direct.Publish). It returns false if there is
+	// no room: only an ACK packet can acknowledge the request then.
+	Count(path *Path, qpn uint32) bool
+}
+
 // RxBatch is the result of Recv. Buffers belongs to the link.
 type RxBatch struct {
 	Packets []RxPacket
+	Acks    []Ack // of counted requests, oldest first
 	Buffers any
 	Now     int64 // the caller's time, for links that poll some sources only now and then
 

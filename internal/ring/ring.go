@@ -196,6 +196,12 @@ func (p *Producer) look() bool {
 	return true
 }
 
+// Waits reports whether the record at a position of the producer, which Put has returned, waits for Publish.
+func (p *Producer) Waits(position uint64) bool { return position-p.published < p.tail-p.published }
+
+// Position returns the position of the last record, for Waits.
+func (p *Producer) Position() uint64 { return p.last }
+
 // Unpublished returns the number of bytes of records that wait for Publish.
 func (p *Producer) Unpublished() int { return int(p.tail - p.published) }
 

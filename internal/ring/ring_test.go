@@ -358,3 +358,34 @@ func TestExtend(t *testing.T) {
 		}
 	}
 }
+
+// TestWaits: a record waits from Put to Publish, wherever in the memory it is.
+func TestWaits(t *testing.T) {
+	p, c, _, _ := pair(t, MinSize)
+	if p.Waits(p.Position()) {
+		t.Error("an empty ring has a record")
+	}
+	for i := range 200 {
+		n := i * 37 % 300
+		if p.Put(1, 0, n) == nil {
+			t.Fatalf("record %d: no room", i)
+		}
+		at := p.Position()
+		if !p.Waits(at) {
+			t.Errorf("record %d does not wait", i)
+		}
+		if p.Put(1, 0, 8) == nil || !p.Waits(at) || p.Position() == at {
+			t.Errorf("record %d does not wait when it has a follower", i)
+		}
+		p.Publish()
+		if p.Waits(at) || p.Waits(p.Position()) {
+			t.Errorf("record %d waits after Publish", i)
+		}
+		for {
+			if _, ok := c.Next(); !ok {
+				break
+			}
+		}
+		c.Release(true)
+	}
+}

@@ -80,7 +80,7 @@ func (qp *QP) enterReset() {
 	qp.state.Store(uint32(Reset))
 	qp.req.reset()
 	qp.resp.reset()
-	qp.req.life++
+	qp.req.life = lives.Add(1)
 	qp.attr, qp.path, qp.first = Attr{}, nil, nil
 	qp.pace, qp.pacing, qp.congestion, qp.resp.cnpDue = pace{}, pacing{}, congestion{}, false
 	qp.ended.Store(nil)

@@ -31,6 +31,10 @@ func (l *reader) Train(*link.Path, uint32) int                      { return lin
 func (l *reader) Reads(_ *link.Path, _ uint32, sh *link.Share) bool { return sh == l.share }
 func (l *reader) Revoke(*link.Path)                                 {}
 
+func (l *reader) PlaceCounted(path *link.Path, qpn uint32, n int, _ link.Ack) ([]byte, bool) {
+	return l.Place(path, qpn, n, false)
+}
+
 func (l *reader) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
 	l.sent = append(l.sent, sentPacket{b: make([]byte, n)})
 	return l.sent[len(l.sent)-1].b, true

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"math/bits"
+	"sync/atomic"
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
@@ -38,7 +39,6 @@ const (
 // retry always goes back to una.
 type requester struct {
 	srqn    uint32   // XRC: the SRQ of the latest request; 0: none was sent
-	life    uint32   // incremented from RTR to RTS and by RESET: voids marks and connections
 	to      cursor   // destination of the READ response una
 	pieces  [][]byte // payload of one packet, set by gather
 	restart uint32   // PSN of the latest READ request that did not start at a cell boundary
@@ -69,9 +69,10 @@ type requester struct {
 	heard            bool // a response has arrived since RESET
 
 	rtt          rttEstimator
-	quietPackets int32  // sent since the last packet that requested an acknowledgement
-	quietBytes   int32  // the same
-	took         int32  // PSNs of the last SEND or WRITE packet sent
+	life         uint32 // another number from RTR to RTS and by RESET: voids marks, connections and counted requests
+	quietBytes   int32  // sent since the last packet that requested an acknowledgement
+	quietPackets int16  // the same
+	took         int16  // PSNs of the last SEND or WRITE packet sent
 	reads        int16  // requests between una and nxt that wait for a response
 	retries      uint16 // see retry.go, also of the next fields
 	timer        int64  // start of the wait for an acknowledgement
@@ -79,6 +80,10 @@ type requester struct {
 	rnrTries     uint32
 	mtu          uint32
 }
+
+// lives is the last number that a requester has got as its life. No two of the process have the same, so that what was
+// sent by a QP is not taken for what another one of the same number has sent.
+var lives atomic.Uint32
 
 func (r *requester) init(qp *QP) {
 	r.qp, r.sq, r.reliable = qp, qp.SQ, qp.Type.reliable()
@@ -91,7 +96,7 @@ func (r *requester) start() {
 	r.setMTU()
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
-	r.life++
+	r.life = lives.Add(1)
 	r.win.size = r.win.limit
 	r.resume()
 }

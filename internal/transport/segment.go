@@ -247,7 +247,7 @@ func (r *requester) sendAtomic(now int64, tx *link.TxBatch, w *SendWQE) bool {
 // wantsAck reports whether a packet requests an acknowledgement: the last packet of a message, and enough others that
 // the window never waits for an ACK that was not requested.
 func (r *requester) wantsAck(last bool, packets uint32, cost int) bool {
-	r.quietPackets += int32(packets)
+	r.quietPackets += int16(packets)
 	r.quietBytes += int32(cost)
 	full := int(r.mtu) + packetCost
 	if last || r.quietPackets > maxQuiet || int(r.quietBytes) >= r.win.size/4 || !r.win.fits(cost+full) {
@@ -271,7 +271,7 @@ func (r *requester) tell(tx *link.TxBatch, w *SendWQE) {
 // sent advances past a packet of w with n PSNs; a train and a READ request have several.
 func (r *requester) sent(now int64, w *SendWQE, n uint32, cost int) {
 	if w.Op != OpRead {
-		r.took = int32(n)
+		r.took = int16(n)
 	}
 	if !r.reliable {
 		r.sentUnreliably(w, n)

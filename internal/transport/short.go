@@ -55,7 +55,7 @@ func (r *requester) placeShort(near link.Direct) bool {
 	op := requestOps[w.Op&15][firstPacket|lastPacket] | qp.prefix()
 	info := op.Info()
 	pad := int(-w.Length & 3)
-	b, _ := near.Place(qp.path, qp.attr.DestQPN, info.Len+len(data)+pad, false)
+	b := r.shortPlace(near, info.Len+len(data)+pad)
 	if b == nil {
 		return false
 	}
@@ -73,6 +73,17 @@ func (r *requester) placeShort(near link.Direct) bool {
 		r.unmapped = !copyPieces(b, info.Len, data)
 	}
 	return true
+}
+
+// shortPlace returns the place of a packet of n bytes, a counted one unless an earlier request waits for data.
+func (r *requester) shortPlace(near link.Direct, n int) (b []byte) {
+	qp := r.qp
+	if r.reads > 0 {
+		b, _ = near.Place(qp.path, qp.attr.DestQPN, n, false)
+	} else {
+		b, _ = near.PlaceCounted(qp.path, qp.attr.DestQPN, n, link.Ack{QPN: qp.Num, PSN: r.nxt, Life: r.life})
+	}
+	return b
 }
 
 // shortData returns the data of a request, if they are inline or of one SGE, which is readable.

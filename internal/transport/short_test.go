@@ -14,8 +14,14 @@ import (
 // places is a Direct that places all packets, as many as room.
 type places struct {
 	packets [][]byte
+	counted []link.Ack
 	room    int
 	train   int
+}
+
+func (p *places) PlaceCounted(path *link.Path, qpn uint32, n int, a link.Ack) ([]byte, bool) {
+	p.counted = append(p.counted, a)
+	return p.Place(path, qpn, n, false)
 }
 
 func (p *places) Place(_ *link.Path, _ uint32, n int, _ bool) ([]byte, bool) {
@@ -67,7 +73,7 @@ func (s *shortSender) state() string {
 	if r.keep != nil {
 		keep = fmt.Sprint(r.keep.heard, r.keep.out)
 	}
-	r.qp, r.sq, r.pieces, r.bad, r.keep = nil, nil, nil, nil, nil
+	r.qp, r.sq, r.pieces, r.bad, r.keep, r.life = nil, nil, nil, nil, nil, 0
 	qp := s.qp
 	return fmt.Sprintf("%+v keep %s bad %v\n%s\n%+v\n%d %d %v", r, keep, qp.req.bad, wqes, qp.Totals(),
 		qp.Deadline(), qp.State(), qp.pace)

@@ -19,7 +19,7 @@ func (qp *QP) onShort(now int64, p *link.RxPacket) bool {
 		return qp.usual(p, h) && qp.resp.onShortSend(p, h)
 	case wire.RC | wire.Ack:
 		if qp.usual(p, h) {
-			if !qp.req.onShortAck(now, p, h) {
+			if !wire.AETH(p.Data[wire.BTHLen:]).IsAck() || !qp.req.onShortAck(now, h.PSN()) {
 				qp.req.onResponse(now, p, h.Opcode().Info())
 			}
 			return true
@@ -36,11 +36,39 @@ func (qp *QP) usual(p *link.RxPacket, h wire.BTH) bool {
 		PKeyMatch(h.PKey(), a.PKey) && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
 }
 
-// onShortAck handles an acknowledgement of the oldest request and of no other one, if that was sent in one packet,
-// which need not be sent again. usual has returned true. Otherwise it returns false, and onResponse has all to do.
-func (r *requester) onShortAck(now int64, p *link.RxPacket, h wire.BTH) bool {
-	at := h.PSN()
-	if at != r.una || at == r.nxt || r.bad != nil || !wire.AETH(p.Data[wire.BTHLen:]).IsAck() {
+// OnCounted handles an acknowledgement of a request that the peer has counted, and of all before it.
+func (qp *QP) OnCounted(now int64, a *link.Ack) {
+	r := &qp.req
+	if a.Life != r.life || !qp.State().Receives() {
+		return
+	}
+	r.heardFrom(now)
+	if r.onShortAck(now, a.PSN) {
+		return
+	}
+	r.heard = true
+	if (a.PSN-r.una)&psn.Mask >= (r.max-r.una)&psn.Mask {
+		return
+	}
+	r.advance(now, psn.Next(a.PSN))
+	r.runDeferred()
+}
+
+// Count acknowledges a counted request by its Counter, if that is all that the QP has to answer. It reports whether it
+// has done so.
+func (qp *QP) Count(p *link.RxPacket) bool {
+	r := &qp.resp
+	if !r.onlyAck() || r.tail.seq != wire.BTH(p.Data).PSN() || !p.Counter.Count(qp.path, qp.attr.DestQPN) {
+		return false
+	}
+	r.tail = tail{}
+	return true
+}
+
+// onShortAck handles an acknowledgement of the oldest request, with PSN at, and of no other one, if that was sent in
+// one packet, which need not be sent again. Otherwise it returns false, and onResponse has all to do.
+func (r *requester) onShortAck(now int64, at uint32) bool {
+	if at != r.una || at == r.nxt || r.bad != nil {
 		return false
 	}
 	w := r.sq.At(r.head)

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
+	"github.com/verbena-rdma/verbena/internal/psn"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -18,6 +20,18 @@ type shortReceiver struct {
 	*shortSender
 	used map[wire.Opcode]int // packets that onShort has handled
 	acks int                 // acknowledgements that PlaceAck has placed
+
+	counts   bool // packets that arrive are counted requests
+	acked    int  // those that Count has acknowledged
+	ackedPSN uint32
+}
+
+// Count has room mostly.
+func (s *shortReceiver) Count(path *link.Path, qpn uint32) bool {
+	if path != s.qp.path || qpn != s.qp.attr.DestQPN {
+		panic("another peer")
+	}
+	return s.now%7000 != 0
 }
 
 func newShortReceiver(t *testing.T, short bool) *shortReceiver {
@@ -29,6 +43,14 @@ func newShortReceiver(t *testing.T, short bool) *shortReceiver {
 
 // arrives passes a packet to the QP.
 func (s *shortReceiver) arrives(p *link.RxPacket) {
+	if s.counts {
+		p.Counter = s
+		defer func() {
+			if s.qp.Count(p) {
+				s.acked, s.ackedPSN = s.acked+1, wire.BTH(p.Data).PSN()
+			}
+		}()
+	}
 	if s.short && s.qp.onShort(s.now, p) {
 		s.used[wire.BTH(p.Data).Opcode()]++
 		return
@@ -214,7 +236,8 @@ func TestOnShortAckIsOnResponse(t *testing.T) {
 		}
 		short.take = func(p *link.RxPacket) bool {
 			h, qp := wire.BTH(p.Data), short.qp
-			if h.Opcode() == wire.RC|wire.Ack && qp.usual(p, h) && qp.req.onShortAck(short.now, p, h) {
+			if h.Opcode() == wire.RC|wire.Ack && qp.usual(p, h) && wire.AETH(p.Data[wire.BTHLen:]).IsAck() &&
+				qp.req.onShortAck(short.now, h.PSN()) {
 				used++
 			} else {
 				qp.onPacket(short.now, p)
@@ -225,5 +248,148 @@ func TestOnShortAckIsOnResponse(t *testing.T) {
 	}
 	if used < 1000 {
 		t.Errorf("onShortAck has handled %d acknowledgements, want thousands", used)
+	}
+}
+
+// OnCounted leaves the same completions and state as an ACK packet, whatever came before.
+func TestOnCountedIsOnResponse(t *testing.T) {
+	used := 0
+	for seed := range uint64(120) {
+		long, short := newShortSender(t, RC, false), newShortSender(t, RC, false)
+		long.qp.SigAll, short.qp.SigAll = seed%4 == 0, seed%4 == 0
+		long.take = func(p *link.RxPacket) bool {
+			long.qp.onPacket(long.now, p)
+			return true
+		}
+		short.take = func(p *link.RxPacket) bool {
+			h, qp := wire.BTH(p.Data), short.qp
+			if qp.State() == RTS && h.Opcode() == wire.RC|wire.Ack && wire.AETH(p.Data[wire.BTHLen:]).IsAck() &&
+				!qp.req.answerBefore(h.PSN()) {
+				qp.OnCounted(short.now, &link.Ack{QPN: qp.Num, PSN: h.PSN(), Life: qp.req.life})
+				used++
+			} else {
+				qp.onPacket(short.now, p)
+			}
+			return true
+		}
+		sameSteps(t, seed, long, short)
+	}
+	if used < 1000 {
+		t.Errorf("OnCounted has handled %d acknowledgements, want thousands", used)
+	}
+}
+
+// answerBefore reports whether a request with data to be answered comes before the end of the PSN, in which case no
+// request with this PSN is counted.
+func (r *requester) answerBefore(at uint32) bool {
+	for i := r.head; i != r.begun; i++ {
+		if w := r.sq.At(i); w.waitsForAnswer() && !psn.Less(at, w.first) {
+			return true
+		}
+	}
+	return false
+}
+
+// A request is counted unless one before it waits for an answer with data.
+func TestOnlyShortRequestsAreCounted(t *testing.T) {
+	s := newShortSender(t, RC, true)
+	s.room, s.train = 1000, 1
+	send := func(want int) {
+		t.Helper()
+		s.postShort(1)
+		s.flush()
+		if len(s.counted) != want {
+			t.Errorf("%d requests were counted, want %d", len(s.counted), want)
+		}
+	}
+	send(1)
+	send(2)
+	s.post(OpRead, s.sges(0, 8), nil)
+	s.flush()
+	send(2)
+	send(2)
+	s.answerAll()
+	send(3)
+	qp := s.qp
+	if got, want := s.counted[2], (link.Ack{QPN: qp.Num, PSN: qp.req.una, Life: qp.req.life}); got != want {
+		t.Errorf("counted as %+v, want %+v", got, want)
+	}
+}
+
+// OnCounted ignores what is not of the present connection, and what is not outstanding.
+func TestStaleCountsAreIgnored(t *testing.T) {
+	s := newShortSender(t, RC, true)
+	s.room = 1000
+	for range 2 {
+		s.postShort(1)
+		s.flush()
+	}
+	before, una, life := s.state(), s.qp.req.una, s.qp.req.life
+	for _, a := range []link.Ack{{PSN: una, Life: life - 1}, {PSN: una + 2, Life: life}, {PSN: una - 1, Life: life}} {
+		s.qp.OnCounted(s.now, &a)
+		s.qp.req.heard = false
+		if got := s.state(); got != before {
+			t.Errorf("%+v: state\n%s\nwant\n%s", a, got, before)
+		}
+	}
+	a := link.Ack{PSN: una + 1, Life: life}
+	s.modify(Err, Attr{}, 0)
+	s.completed()
+	before = s.state()
+	if s.qp.OnCounted(s.now, &a); s.state() != before {
+		t.Errorf("in ERR: state\n%s\nwant\n%s", s.state(), before)
+	}
+	s.modify(Reset, Attr{}, 0)
+	if s.qp.req.life == life {
+		t.Error("RESET leaves the life")
+	}
+}
+
+// Count leaves the same completions, memory and state as an ACK packet that is sent at once, and counts only what that
+// would acknowledge.
+func TestCountIsAck(t *testing.T) {
+	counted, not := 0, 0
+	for seed := range uint64(200) {
+		long, short := newShortReceiver(t, true), newShortReceiver(t, true)
+		for n := range 200 {
+			rnd := func() *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(n))) }
+			long.step(rnd())
+			short.counts = true
+			short.step(rnd())
+			for _, s := range []*shortReceiver{long, short} {
+				for more := true; more; more = s.qp.resp.pending() {
+					s.tx.Reset()
+					s.qp.Transmit(s.now, s.tx, 32)
+				}
+				s.now += 1000
+			}
+			var acks [][]byte
+			for i, p := range long.packets { // those that short has not sent
+				if at := i - len(acks); at == len(short.packets) || !bytes.Equal(p, short.packets[at]) {
+					acks = append(acks, p)
+				}
+			}
+			if k := len(acks); k > 1 || k != short.acked {
+				t.Fatalf("seed %d step %d: %d packets fewer, %d counted", seed, n, k, short.acked)
+			} else if k == 1 {
+				counted++
+				if h := wire.BTH(acks[0]); h.Opcode() != wire.RC|wire.Ack || h.PSN() != short.ackedPSN ||
+					!wire.AETH(h[wire.BTHLen:]).IsAck() {
+					t.Fatalf("seed %d step %d: counted PSN %d, want packet %x", seed, n, short.ackedPSN, acks[0])
+				}
+			} else {
+				not++
+			}
+			long.packets, short.packets, short.acked = nil, nil, 0
+			if got, want := short.state(), long.state(); got != want {
+				t.Fatalf("seed %d step %d: state\n%s\nwant\n%s", seed, n, got, want)
+			}
+			if got, want := short.completed(), long.completed(); got != want {
+				t.Fatalf("seed %d step %d: completions\n%s\nwant\n%s", seed, n, got, want)
+			}
+		}
+	}
+	if counted < 1000 || not < 1000 {
+		t.Errorf("%d counted, %d not; want thousands", counted, not)
 	}
 }

@@ -92,6 +92,16 @@ func (d direct) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte,
 	return d.Direct.Place(path, qpn, n, train)
 }
 
+func (d direct) PlaceCounted(path *link.Path, qpn uint32, n int, a link.Ack) (b []byte, mine bool) {
+	if d.port.faulty() {
+		return nil, false
+	}
+	if d.port.loses() {
+		return d.Direct.Place(path, qpn, n, false)
+	}
+	return d.Direct.PlaceCounted(path, qpn, n, a)
+}
+
 func (d direct) Publish() {
 	d.port.mu.Lock()
 	defer d.port.mu.Unlock()
@@ -128,6 +138,13 @@ func (p *port) faulty() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.send.Active()
+}
+
+// loses reports whether the port injects faults into received packets now.
+func (p *port) loses() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recv.Active()
 }
 
 // thin removes lost and delayed packets from b, and queues copies.
@@ -222,7 +239,12 @@ func (p *port) Recv(b *link.RxBatch) int {
 		if p.recv.Active() {
 			p.filter(b)
 		}
-		if len(b.Packets) > 0 {
+		if p.send.Active() { // which applies to acknowledgements too
+			for i := range b.Packets {
+				b.Packets[i].Counter = nil
+			}
+		}
+		if len(b.Packets) > 0 || len(b.Acks) > 0 {
 			break
 		}
 	}
@@ -239,7 +261,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 		own.packets = append(own.packets, h)
 	}
 	p.sendLate()
-	return len(b.Packets)
+	return len(b.Packets) + len(b.Acks)
 }
 
 // filter removes lost and delayed packets from b, and queues copies.
@@ -253,7 +275,7 @@ func (p *port) filter(b *link.RxBatch) {
 		}
 		r.TClass = v.Class(r.TClass)
 		about := held{rx: r}
-		about.rx.Data, about.rx.Body, about.rx.Away = nil, nil, nil
+		about.rx.Data, about.rx.Body, about.rx.Away, about.rx.Counter = nil, nil, nil, nil
 		for range v.Extra {
 			p.hold(&p.in, now+int64(v.Delay), r.Append(nil), about)
 		}

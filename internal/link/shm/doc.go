@@ -18,10 +18,12 @@
 // sender's memory, and the kernel copies it if it permits the receiver to trace the sender. An invalid record ends
 // its ring set, and nothing else.
 //
+// Short requests are acknowledged in groups, by their numbers in the ring (counted_linux.go).
+//
 // Management datagrams about connections go through the rings too (mail_linux.go): the Directory finds their process.
 //
 // A Duplex (duplex_linux.go) is a stream of bytes between two processes, for iWARP. It has the same rules.
 //
-// The package imports internal/{fdset,link,mr,peeruser,ring,untrusted,wire} and golang.org/x/sys. It works
+// The package imports internal/{fdset,link,mr,peeruser,ring,secret,untrusted,wire} and golang.org/x/sys. It works
 // on Linux 5.1 and later; on other systems Wrap returns its argument.
 package shm

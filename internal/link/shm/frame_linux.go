@@ -20,7 +20,7 @@ import (
 //	sender    hello    number of ports, size of rings, magic
 //	receiver  welcome  number of ports, number of ports with ranges of QP numbers, magic; descriptors of heads and status
 //	receiver  numbers  a port, and the first and the last number of its range
-//	sender    rings    descriptor of rings
+//	sender    rings    descriptor of rings; a number that acknowledgements of counted requests have
 //	receiver  ready
 //	sender    wake     a port of the receiver that sleeps: there are packets for it
 //	sender    share    memory that packets may refer to: its size in pages, its number, its descriptor
@@ -45,8 +45,8 @@ const (
 
 const (
 	frameLen = 16
-	// magic identifies the protocol: "VRBshm", version 2.
-	magic = 0x5652_4273_686d_0002
+	// magic identifies the protocol: "VRBshm", version 3.
+	magic = 0x5652_4273_686d_0003
 
 	handshakeTimeout = 2 * time.Second // limits the handshake
 	maxFDs           = 2               // descriptors with one frame

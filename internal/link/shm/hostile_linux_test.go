@@ -421,6 +421,14 @@ func FuzzRing(f *testing.F) {
 	away := bytes.Clone(ref)
 	record(away, 64, refLen+wire.BTHLen, uint8(kindAway), 0)
 	f.Add(away, uint64(4))
+	two := bytes.Clone(seed)
+	record(two, 64, 24, uint8(kindCountedPair), 12<<8)
+	f.Add(two, uint64(5))
+	told := bytes.Clone(seed)
+	record(told, 64, countsLen, uint8(kindCounts), 0)
+	binary.LittleEndian.PutUint64(told[80:], 1)
+	binary.LittleEndian.PutUint64(told[88:], 0xFF)
+	f.Add(told, uint64(6))
 	share := &memory{bytes: aligned(64 << 10)}
 	f.Fuzz(func(t *testing.T, content []byte, random uint64) {
 		l := &rxRings{shape: shape{n: 1, m: 1, ring: minRing}}
@@ -439,6 +447,9 @@ func FuzzRing(f *testing.F) {
 		s.in.Store(&[]*rxRings{l})
 		s.status = &memory{bytes: aligned(page)}
 		p := newPort(s, 0, newFakeLink(1).ports[0])
+		back := &txRing{counted: counted{acks: new([maxCounted]link.Ack), placed: 10}}
+		back.rings = &txRings{shape: shape{n: 1, m: 1}, tx: [][]*txRing{{back}}} // with the id 0
+		p.counting = []*txRings{back.rings}
 		rnd := rand.New(rand.NewPCG(random, 1))
 		var b link.RxBatch
 		for range 64 {
@@ -455,9 +466,15 @@ func FuzzRing(f *testing.F) {
 					}
 					from.readable.Store(true)
 				}
+				if pkt.Counter != nil && rnd.IntN(2) == 0 && pkt.Counter.Count(&link.Path{Route: new(route)}, 5) {
+					t.Fatal("counted without a ring")
+				}
 				if n := len(pkt.Payload()); n > link.MaxRef || n > wire.MaxPayload && !pkt.Train {
 					t.Fatalf("%d bytes", n)
 				}
+			}
+			if c := &back.counted; c.done > c.placed || len(b.Acks) > maxCounted {
+				t.Fatalf("%d of %d requests, %d acknowledgements", c.done, c.placed, len(b.Acks))
 			}
 			p.waiting()
 		}

@@ -21,6 +21,7 @@ import (
 type rxRings struct {
 	shape
 	conn    *net.UnixConn
+	id      uint64     // the sender's, for acknowledgements of counted requests
 	rings   *memory    // of the sender
 	heads   *memory    // of this process
 	rx      [][]rxRing // indexed by port of this link, then of the sender
@@ -38,10 +39,13 @@ type rxRings struct {
 
 // An rxRing is the ring from one port of the sender. The receiving port owns it.
 type rxRing struct {
+	rings *rxRings
+	from  int            // the port of the sender
 	cons  *ring.Consumer // nil until the sender has used the ring
 	flows *[maxFlows]flow
 	shown uint64        // the value of seen
 	seen  atomic.Uint64 // a position of cons, for waits
+	count counts
 }
 
 // show stores the position of cons for waits if it is more than most bytes further than the stored one. A store costs
@@ -90,7 +94,7 @@ func acceptRings(c *net.UnixConn, ports int, ranges []link.QPNRange, status *os.
 			return nil, err
 		}
 	}
-	_, fds, err := expect(c, frameRings, 1)
+	f, fds, err := expect(c, frameRings, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -98,6 +102,7 @@ func acceptRings(c *net.UnixConn, ports int, ranges []link.QPNRange, status *os.
 	if l.rings, err = attach(fds[0], l.ringsSize()); err != nil {
 		return nil, err
 	}
+	l.id = f.word
 	l.shares.Store(new(map[uint64]*memory))
 	l.prepare()
 	return l, c.SetDeadline(time.Time{})
@@ -214,7 +219,7 @@ func (l *rxRings) ringOf(j, i int) (*rxRing, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.cons, r.flows = c, new([maxFlows]flow)
+		r.rings, r.from, r.cons, r.flows = l, i, c, new([maxFlows]flow)
 	}
 	return r, nil
 }

@@ -98,6 +98,10 @@ const (
 	kindRef    ring.Kind = 4 // a reference to the payload, and the headers
 	kindPair   ring.Kind = 5 // two packets of a flow in one line; aux: the flow, and the length of the first packet << 8
 	kindAway   ring.Kind = 6 // as kindRef, to the memory of the sender's process instead of a share
+
+	kindCounted     ring.Kind = 7 // as kindPacket, for a counted request; see counted_linux.go
+	kindCountedPair ring.Kind = 8 // as kindPair, for two counted requests
+	kindCounts      ring.Kind = 9 // which counted requests of the other way are acknowledged
 )
 
 // maxTrain limits the payload of a kindTrain record, in bytes: long enough to make the cost of each record small, and

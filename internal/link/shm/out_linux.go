@@ -15,6 +15,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/ring"
+	"github.com/verbena-rdma/verbena/internal/secret"
 )
 
 // A txRings is the sending end of a ring set.
@@ -30,6 +31,7 @@ type txRings struct {
 	end    atomic.Uint32 // how the ring set ended
 	shares atomic.Pointer[[]*sharing]
 	away   atomic.Bool // the receiver reads memory of this process
+	id     uint64      // random; acknowledgements of counted requests have it
 	mu     sync.Mutex  // guards changes of shares
 }
 
@@ -54,7 +56,8 @@ type txRing struct {
 	after *txRing // the next in that list
 
 	gathered int    // packets not yet published
-	single   uint32 // the flow of the last of them if that may become a pair; otherwise noFlow
+	single   uint32 // kind and flow of the last of them if that may become a pair; otherwise 0
+	counted  counted
 
 	freed uint64    // the freed position when the ring was found full
 	since time.Time // when the ring was found full; zero: it was not
@@ -65,7 +68,7 @@ func dialRings(c *net.UnixConn, ports int) (*txRings, error) {
 	if err := errors.Join(sameUser(c), c.SetDeadline(time.Now().Add(handshakeTimeout))); err != nil {
 		return nil, err
 	}
-	l := &txRings{conn: c}
+	l := &txRings{conn: c, id: secret.Uint64()}
 	l.shares.Store(new([]*sharing))
 	err := l.greet(ports)
 	if err == nil {
@@ -126,7 +129,7 @@ func (l *txRings) sendRings() error {
 	if err := l.makeRings(); err != nil {
 		return err
 	}
-	if err := ask(l.conn, frame{kind: frameRings}, file); err != nil {
+	if err := ask(l.conn, frame{kind: frameRings, word: l.id}, file); err != nil {
 		return err
 	}
 	_, _, err = expect(l.conn, frameReady, 0)
@@ -176,7 +179,7 @@ func (l *txRings) makeRings() error {
 			b := frame{kind: frameWake, port: uint8(j)}.bytes()
 			row = append(row, &txRing{
 				rings: l, prod: *p, sleep: l.status.word(sleepAt(j)), bit: l.rings.word(activeAt(j)), from: 1 << i,
-				wake: func(fd uintptr) { writeNow(fd, b[:]) }, single: noFlow,
+				wake: func(fd uintptr) { writeNow(fd, b[:]) },
 			})
 		}
 		l.tx = append(l.tx, row)
@@ -258,21 +261,22 @@ const (
 
 // placeLine is place for a packet that gets a line of its own or the rest of the last one, on a path whose flow is that
 // of the last packet. It returns nil if it is not such a packet, or if place has more to do.
-func (r *txRing) placeLine(path *link.Path, n int) []byte {
+func (r *txRing) placeLine(path *link.Path, n int, kind ring.Kind) []byte {
 	if uint(n) > maxPair || r.gathered == chunkPackets || r.prod.Unpublished() >= chunk || !r.flows.last(path) {
 		return nil
 	}
-	return r.put(kindPacket, r.flows.number, n)
+	return r.put(kind, r.flows.number, n)
 }
 
 // put returns the place for a packet of n bytes of a flow: the rest of the line of the last packet, if that is of the
-// same flow and has room, or a record of its own. It returns nil if the ring is full.
+// same kind and flow and has room, or a record of its own. It returns nil if the ring is full.
 func (r *txRing) put(kind ring.Kind, number uint32, n int) []byte {
-	if kind == kindPacket && r.single == number {
-		r.single = noFlow
+	key := uint32(kind)<<8 | number
+	if r.single == key {
+		r.single = 0
 		if first := r.prod.LastLen(); first+n <= maxPair {
 			r.gathered++
-			return r.prod.Extend(kindPair, number|uint32(first)<<8, n)
+			return r.prod.Extend(pairOf(kind), number|uint32(first)<<8, n)
 		}
 	}
 	b := r.prod.Put(kind, number, n)
@@ -280,11 +284,25 @@ func (r *txRing) put(kind ring.Kind, number uint32, n int) []byte {
 		return nil
 	}
 	r.gathered++
-	r.single = noFlow
-	if kind == kindPacket && n < maxPair {
-		r.single = number
+	r.single = 0
+	if n < maxPair && pairOf(kind) != 0 {
+		r.single = key
 	}
 	return b
+}
+
+// isPair reports whether records of a kind hold two packets.
+func isPair(kind ring.Kind) bool { return kind == kindPair || kind == kindCountedPair }
+
+// pairOf returns the kind of two packets of a kind; 0 if there is none.
+func pairOf(kind ring.Kind) ring.Kind {
+	switch kind {
+	case kindPacket:
+		return kindPair
+	case kindCounted:
+		return kindCountedPair
+	}
+	return 0
 }
 
 // place returns the place for a packet of n bytes; nil if the ring is full. lost reports that the ring has been full
@@ -292,7 +310,7 @@ func (r *txRing) put(kind ring.Kind, number uint32, n int) []byte {
 func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost bool) {
 	if r.gathered == chunkPackets || r.prod.Unpublished() >= chunk {
 		r.prod.Publish()
-		r.gathered, r.single = 0, noFlow
+		r.gathered, r.single = 0, 0
 	}
 	number := r.flows.find(path)
 	if number == noFlow {
@@ -303,7 +321,7 @@ func (r *txRing) place(path *link.Path, n int, kind ring.Kind) (b []byte, lost b
 		f := flowOf(path)
 		f.put(b)
 		number = r.flows.add(path)
-		r.single = noFlow // the last record is that of the flow, which may have the number of the packet before it
+		r.single = 0 // the last record is that of the flow, which may have the number of the packet before it
 	}
 	if b = r.put(kind, number, n); b == nil {
 		return nil, r.stuck(path)
@@ -341,7 +359,7 @@ func (r *txRing) stuck(path *link.Path) bool {
 // sleeps.
 func (r *txRing) publish() {
 	r.prod.Publish()
-	r.gathered, r.single = 0, noFlow
+	r.gathered, r.single = 0, 0
 	if s := r.sleep.Load(); s&1 != 0 && s != r.woken {
 		r.woken = s
 		_ = r.rings.raw.Control(r.wake)

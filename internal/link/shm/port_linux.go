@@ -24,14 +24,15 @@ type port struct {
 	index int
 	inner link.Port
 
-	dirty   *txRing             // the first of those to publish
-	routes  map[routeKey]*route // of paths without a prepared route
-	dropAt  int                 // the number of routes from which on dropRoutes looks at them
-	last    routeKey
-	lastTo  *route
-	turn    int    // index of the first ring set that the next Recv reads
-	discard []byte // the place of dropped packets
-	detours detours
+	dirty    *txRing             // the first of those to publish
+	counting []*txRings          // those with counted requests, some of which may have ended
+	routes   map[routeKey]*route // of paths without a prepared route
+	dropAt   int                 // the number of routes from which on dropRoutes looks at them
+	last     routeKey
+	lastTo   *route
+	turn     int    // index of the first ring set that the next Recv reads
+	discard  []byte // the place of dropped packets
+	detours  detours
 
 	sleep     *atomic.Uint64 // in status
 	full      atomic.Bool    // the next Recv reads the other link too
@@ -140,7 +141,7 @@ func (p *port) Place(path *link.Path, qpn uint32, n int, train bool) (b []byte, 
 	}
 	if r, ok := path.Route.(*route); ok {
 		if to := r.ring(p.index, qpn); to != nil {
-			if b := to.placeLine(path, n); b != nil {
+			if b := to.placeLine(path, n, kindPacket); b != nil {
 				p.placed(to, n)
 				return b, true
 			}
@@ -170,11 +171,7 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind, refers 
 	b, lost := to.place(path, n, kind)
 	switch {
 	case lost:
-		p.counters.TxDropped++
-		if len(p.discard) < n {
-			p.discard = make([]byte, n)
-		}
-		return p.discard[:n], true
+		return p.lose(n), true
 	case b == nil:
 		return nil, true
 	}
@@ -185,11 +182,25 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind, refers 
 	return b, true
 }
 
+// lose returns the place of a packet of n bytes that is dropped.
+func (p *port) lose(n int) []byte {
+	p.counters.TxDropped++
+	if len(p.discard) < n {
+		p.discard = make([]byte, n)
+	}
+	return p.discard[:n]
+}
+
 // placed counts a packet of n bytes, and notes that its ring is to be published.
 func (p *port) placed(to *txRing, n int) {
 	p.counters.TxPackets++
 	p.counters.TxBytes += uint64(n)
 	p.counters.ShmTxPackets++
+	p.publishes(to)
+}
+
+// publishes notes that a ring is to be published.
+func (p *port) publishes(to *txRing) {
 	if !to.dirty {
 		to.dirty = true
 		if to.bit.Load()&to.from == 0 {
@@ -271,7 +282,12 @@ type buffers struct {
 	// The places of small packets, and of the headers of others, by their index in the batch, whose last record may be a
 	// pair.
 	small [recvMax + 1][smallPacket]byte
+	marks [recvMax + 1]mark // of the counted requests
+	count int               // their number
 }
+
+// full reports whether no more records are taken into a batch.
+func (m *buffers) full(b *link.RxBatch) bool { return len(b.Packets) >= recvMax || m.count >= recvMax }
 
 // Recv fetches packets; see link.Port.
 func (p *port) Recv(b *link.RxBatch) int {
@@ -281,24 +297,26 @@ func (p *port) Recv(b *link.RxBatch) int {
 		b.Buffers = m
 	}
 	for i, r := range m.open {
+		p.tellSkipped(r)
 		r.cons.Release(false)
 		m.open[i] = nil
 	}
 	clear(m.shares)
 	m.away.reset()
-	m.open, m.shares = m.open[:0], m.shares[:0]
-	b.Packets, b.Screened = b.Packets[:0], false
+	m.open, m.shares, m.count = m.open[:0], m.shares[:0], 0
+	b.Packets, b.Acks, b.Screened = b.Packets[:0], b.Acks[:0], false
 	full := p.full.Load() && p.full.Swap(false)
 	if m.sets = *p.link.in.Load(); len(m.sets) > 0 {
 		p.recvSets(b, m)
-		if len(b.Packets) > 0 {
+		if len(b.Packets) > 0 || len(b.Acks) > 0 {
 			p.lastShm = b.Now
 		}
 		p.idle++
 		if !full && !b.All && b.Now-p.lastShm < ringsQuiet && b.Now-p.lastInner < p.pause && p.idle < maxIdle {
-			return len(b.Packets)
+			return len(b.Packets) + len(b.Acks)
 		}
 	}
+	p.dropCounting()
 	p.idle, p.lastInner = 0, b.Now
 	m.inner.Now, m.inner.All = b.Now, b.All
 	p.pause = min(2*p.pause, innerLate)
@@ -312,7 +330,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 			b.Packets = append(b.Packets, m.inner.Packets...)
 		}
 	}
-	return len(b.Packets)
+	return len(b.Packets) + len(b.Acks)
 }
 
 // recvSets receives out of the rings until the batch is full. The ring set that has filled it is read last the next
@@ -330,7 +348,7 @@ func (p *port) recvSets(b *link.RxBatch, m *buffers) {
 		if k >= len(m.sets) {
 			k -= len(m.sets)
 		}
-		if p.recvSet(m.sets[k], b, m); len(b.Packets) >= recvMax {
+		if p.recvSet(m.sets[k], b, m); m.full(b) {
 			p.turn = k + 1
 			return
 		}
@@ -363,7 +381,7 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 			over = true
 			break
 		}
-		if len(b.Packets) >= recvMax {
+		if m.full(b) {
 			*turn = i + 1
 			return
 		}
@@ -379,7 +397,7 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 // drain receives out of one ring until the batch is full. Recv calls it once for each ring.
 func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 	m.open = append(m.open, r)
-	for len(b.Packets) < recvMax {
+	for !m.full(b) {
 		rec, ok := r.cons.Next()
 		if !ok {
 			return r.cons.Err()
@@ -395,20 +413,26 @@ func (p *port) drain(l *rxRings, r *rxRing, b *link.RxBatch, m *buffers) error {
 func (p *port) takeRecord(b *link.RxBatch, m *buffers, l *rxRings, r *rxRing, rec ring.Record) error {
 	f, first := &r.flows[rec.Aux%maxFlows], int(rec.Aux/maxFlows)
 	switch {
+	case rec.Kind == kindCounts:
+		return p.takeCounts(b, r, rec.Data)
 	case rec.Kind == kindFlow:
 		return p.takeFlow(b, l, r, rec)
-	case rec.Kind > kindAway, first > 0 && rec.Kind != kindPair, !f.usable && !f.src.IsValid():
+	case rec.Kind > kindCounts, !f.usable && !f.src.IsValid(),
+		isPair(rec.Kind) && (first > len(rec.Data) || len(rec.Data) > maxPair), !isPair(rec.Kind) && first > 0:
 		return errInvalidRecord
 	case !f.usable && !p.readmit(b, l, f, rec.Kind):
+		r.count.skip(rec.Kind)
 		return nil
 	}
 	switch rec.Kind {
+	case kindCounted:
+		p.takeCounted(b, m, r, f, rec.Data)
+	case kindCountedPair:
+		p.takeCounted(b, m, r, f, rec.Data[:first])
+		p.takeCounted(b, m, r, f, rec.Data[first:])
 	case kindPacket:
 		p.take(b, m, f, rec.Data, wire.MaxPayload)
 	case kindPair:
-		if first > len(rec.Data) || len(rec.Data) > maxPair {
-			return errInvalidRecord
-		}
 		p.take(b, m, f, rec.Data[:first], wire.MaxPayload)
 		p.take(b, m, f, rec.Data[first:], wire.MaxPayload)
 	case kindTrain:
@@ -437,7 +461,7 @@ func (p *port) readmit(b *link.RxBatch, l *rxRings, f *flow, kind ring.Kind) boo
 		return true
 	}
 	p.counters.ShmForeign++
-	if kind == kindPair {
+	if isPair(kind) {
 		p.counters.ShmForeign++
 	}
 	return false
@@ -496,7 +520,7 @@ func (p *port) append(b *link.RxBatch, f *flow, data []byte, n int) {
 	}
 	to := &b.Packets[i] // all its fields are set; a literal would be made elsewhere and copied
 	to.Data, to.Body, to.Away, to.Src, to.Dst, to.Epoch = data, nil, nil, f.src, f.dst, link.Epoch{}
-	to.TClass, to.HopLimit, to.Train = f.tclass, f.hopLimit, false
+	to.TClass, to.HopLimit, to.Train, to.Counter = f.tclass, f.hopLimit, false, nil
 }
 
 // copyPacket is copy, without a call for 16 to 32 bytes: acknowledgements and the shortest messages. It makes no store
