@@ -60,8 +60,8 @@ func (p *port) PlaceCounted(path *link.Path, qpn uint32, n int, a link.Ack) (b [
 	c := &to.counted
 	if c.acks == nil {
 		c.acks = new([maxCounted]link.Ack)
-		if !slices.Contains(p.counting, to.rings) {
-			p.counting = append(p.counting, to.rings)
+		if !slices.ContainsFunc(p.counting, func(c counting) bool { return c.rings == to.rings }) {
+			p.counting = append(p.counting, counting{rings: to.rings})
 		}
 	}
 	c.acks[c.placed%maxCounted] = a
@@ -87,9 +87,23 @@ func (c *counted) useful(qpn uint32) bool {
 // mixedTurns is the number of requests of one QP after which no more are counted until another one sends.
 const mixedTurns = 16
 
-// dropCounting forgets the ring sets that have ended.
+// A counting is a ring set with counted requests.
+type counting struct {
+	rings *txRings
+	ended bool // known before the last Recv, which may have found records of the receiver
+}
+
+// dropCounting forgets the ring sets that have ended, once a Recv has found nothing since.
 func (p *port) dropCounting() {
-	p.counting = slices.DeleteFunc(p.counting, func(l *txRings) bool { return l.end.Load() != ringsOpen })
+	left := p.counting[:0]
+	for _, c := range p.counting {
+		if !c.ended {
+			c.ended = c.rings.end.Load() != ringsOpen
+			left = append(left, c)
+		}
+	}
+	clear(p.counting[len(left):])
+	p.counting = left
 }
 
 // takeCounts takes a record that tells of counted requests, and appends their acknowledgements to the batch.
@@ -123,8 +137,8 @@ func (p *port) countedOf(r *rxRing, id uint64) *counted {
 		return &o.counted
 	}
 	for _, l := range p.counting {
-		if l.id == id && r.from < l.m {
-			o := l.tx[p.index][r.from]
+		if l.rings.id == id && r.from < l.rings.m {
+			o := l.rings.tx[p.index][r.from]
 			r.count.other = o
 			return &o.counted
 		}

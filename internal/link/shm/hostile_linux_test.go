@@ -449,7 +449,7 @@ func FuzzRing(f *testing.F) {
 		p := newPort(s, 0, newFakeLink(1).ports[0])
 		back := &txRing{counted: counted{acks: new([maxCounted]link.Ack), placed: 10}}
 		back.rings = &txRings{shape: shape{n: 1, m: 1}, tx: [][]*txRing{{back}}} // with the id 0
-		p.counting = []*txRings{back.rings}
+		p.counting = []counting{{rings: back.rings}}
 		rnd := rand.New(rand.NewPCG(random, 1))
 		var b link.RxBatch
 		for range 64 {

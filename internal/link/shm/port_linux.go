@@ -25,7 +25,7 @@ type port struct {
 	inner link.Port
 
 	dirty    *txRing             // the first of those to publish
-	counting []*txRings          // those with counted requests, some of which may have ended
+	counting []counting          // some may have ended
 	routes   map[routeKey]*route // of paths without a prepared route
 	dropAt   int                 // the number of routes from which on dropRoutes looks at them
 	last     routeKey
@@ -316,7 +316,9 @@ func (p *port) Recv(b *link.RxBatch) int {
 			return len(b.Packets) + len(b.Acks)
 		}
 	}
-	p.dropCounting()
+	if len(b.Packets)+len(b.Acks) == 0 {
+		p.dropCounting()
+	}
 	p.idle, p.lastInner = 0, b.Now
 	m.inner.Now, m.inner.All = b.Now, b.All
 	p.pause = min(2*p.pause, innerLate)
