@@ -44,7 +44,7 @@ var help = map[string]string{
 	"rx_screened":                "Management packets dropped early because nobody has asked for them.",
 	"rx_dropped":                 "Packets dropped after the socket: the program did not process them fast enough.",
 	"mail_dropped":               "Packets for other processes at the address, dropped because these had no room.",
-	"shm_tx_packets":             "Packets of sent_pkts that went through shared memory; acknowledgements in groups are none.",
+	"shm_tx_packets":             "Packets of sent_pkts through shared memory; acknowledgements in groups are none.",
 	"shm_rx_packets":             "Packets of rcvd_pkts that came through shared memory.",
 	"shm_refs":                   "Packets of shm_tx_packets by reference: the receiver reads the payload in place.",
 	"shm_revoked":                "Packets by reference dropped: their sender had reused the memory.",
