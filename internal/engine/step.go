@@ -57,7 +57,7 @@ func (s *shard) step(now int64) (busy bool) {
 	return more || busy
 }
 
-// receive delivers the packets of one Recv, and returns their number.
+// receive delivers the packets and acknowledgements of one Recv, and returns their number.
 func (s *shard) receive() int {
 	n := s.port.Recv(&s.rx)
 	if n == 0 {

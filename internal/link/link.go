@@ -44,8 +44,8 @@ type Port interface {
 	// take within a bounded time is lost and counted.
 	Send(b *TxBatch)
 
-	// Recv replaces the content of b by arrived packets and returns their number, 0 if there are none. It never
-	// blocks. The previous content of b becomes invalid.
+	// Recv replaces the content of b by arrived packets and acknowledgements, and returns the number of both, 0 if there
+	// are none. It never blocks. The previous content of b becomes invalid.
 	Recv(b *RxBatch) int
 
 	// Wait parks the caller until a packet has arrived, Wake was called, or d has passed (d < 0: without limit). A

@@ -224,28 +224,37 @@ func TestOnShortIsOnPacket(t *testing.T) {
 	}
 }
 
-// onShortAck leaves the same completions and state as onResponse, whatever came before.
-func TestOnShortAckIsOnResponse(t *testing.T) {
-	used := 0
+// sameAsOnPacket compares a sender that handles all packets by onPacket with one that handles by short what that takes.
+// It returns the number of packets that short has taken.
+func sameAsOnPacket(t *testing.T, short func(s *shortSender, p *link.RxPacket) (taken bool)) (used int) {
+	t.Helper()
 	for seed := range uint64(120) {
-		long, short := newShortSender(t, RC, false), newShortSender(t, RC, false)
-		long.qp.SigAll, short.qp.SigAll = seed%4 == 0, seed%4 == 0
-		long.take = func(p *link.RxPacket) bool {
-			long.qp.onPacket(long.now, p)
+		a, b := newShortSender(t, RC, false), newShortSender(t, RC, false)
+		a.qp.SigAll, b.qp.SigAll = seed%4 == 0, seed%4 == 0
+		a.take = func(p *link.RxPacket) bool {
+			a.qp.onPacket(a.now, p)
 			return true
 		}
-		short.take = func(p *link.RxPacket) bool {
-			h, qp := wire.BTH(p.Data), short.qp
-			if h.Opcode() == wire.RC|wire.Ack && qp.usual(p, h) && wire.AETH(p.Data[wire.BTHLen:]).IsAck() &&
-				qp.req.onShortAck(short.now, h.PSN()) {
+		b.take = func(p *link.RxPacket) bool {
+			h := wire.BTH(p.Data)
+			if h.Opcode() == wire.RC|wire.Ack && wire.AETH(p.Data[wire.BTHLen:]).IsAck() && short(b, p) {
 				used++
 			} else {
-				qp.onPacket(short.now, p)
+				b.qp.onPacket(b.now, p)
 			}
 			return true
 		}
-		sameSteps(t, seed, long, short)
+		sameSteps(t, seed, a, b)
 	}
+	return used
+}
+
+// onShortAck leaves the same completions and state as onResponse, whatever came before.
+func TestOnShortAckIsOnResponse(t *testing.T) {
+	used := sameAsOnPacket(t, func(s *shortSender, p *link.RxPacket) bool {
+		h := wire.BTH(p.Data)
+		return s.qp.usual(p, h) && s.qp.req.onShortAck(s.now, h.PSN())
+	})
 	if used < 1000 {
 		t.Errorf("onShortAck has handled %d acknowledgements, want thousands", used)
 	}
@@ -253,27 +262,14 @@ func TestOnShortAckIsOnResponse(t *testing.T) {
 
 // OnCounted leaves the same completions and state as an ACK packet, whatever came before.
 func TestOnCountedIsOnResponse(t *testing.T) {
-	used := 0
-	for seed := range uint64(120) {
-		long, short := newShortSender(t, RC, false), newShortSender(t, RC, false)
-		long.qp.SigAll, short.qp.SigAll = seed%4 == 0, seed%4 == 0
-		long.take = func(p *link.RxPacket) bool {
-			long.qp.onPacket(long.now, p)
-			return true
+	used := sameAsOnPacket(t, func(s *shortSender, p *link.RxPacket) bool {
+		qp, at := s.qp, wire.BTH(p.Data).PSN()
+		if qp.State() != RTS || qp.req.answerBefore(at) {
+			return false
 		}
-		short.take = func(p *link.RxPacket) bool {
-			h, qp := wire.BTH(p.Data), short.qp
-			if qp.State() == RTS && h.Opcode() == wire.RC|wire.Ack && wire.AETH(p.Data[wire.BTHLen:]).IsAck() &&
-				!qp.req.answerBefore(h.PSN()) {
-				qp.OnCounted(short.now, &link.Ack{QPN: qp.Num, PSN: h.PSN(), Life: qp.req.life})
-				used++
-			} else {
-				qp.onPacket(short.now, p)
-			}
-			return true
-		}
-		sameSteps(t, seed, long, short)
-	}
+		qp.OnCounted(s.now, &link.Ack{QPN: qp.Num, PSN: at, Life: qp.req.life})
+		return true
+	})
 	if used < 1000 {
 		t.Errorf("OnCounted has handled %d acknowledgements, want thousands", used)
 	}

@@ -23,7 +23,7 @@ type mixedPair struct {
 
 // TestMixedRequestsThroughSharedMemory: QPs in random turns send messages, write, read and add, sometimes without a
 // receive at the other end, and are reset and connected again at any time. Completions come in order, a SEND that has
-// completed was received before, each message arrives once, and READs return what was written before.
+// completed was received before, and each message arrives once.
 func TestMixedRequestsThroughSharedMemory(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { mixedRequests(t, seed) })
