@@ -88,11 +88,11 @@ func (s *shard) deliverAcks() {
 		if i+1 < len(acks) && acks[i+1].Life == a.Life {
 			continue
 		}
-		if qp := s.eng.qps.get(a.QPN); qp != nil {
-			qp.OnCounted(s.now, a)
-			s.afterAck(qp)
-		}
+		qp := a.From.(*transport.QP)
+		qp.OnCounted(s.now, a)
+		s.afterAck(qp)
 	}
+	clear(acks) // the batch keeps no QP from being collected
 }
 
 // afterAck puts a QP that has received an acknowledgement into the run queue, or only sets its timer if its turn would

@@ -210,12 +210,11 @@ func (p *RxPacket) Append(to []byte) []byte {
 }
 
 // An Ack names a request that its receiver acknowledges by counting it; see Direct.PlaceCounted. Only the sender of the
-// request interprets it.
+// request interprets it. The link keeps From until the receiver has acknowledged or passed over the request.
 type Ack struct {
-	QPN uint32 // of the QP that has sent the request
-	PSN uint32
-	// Life tells the connections of QPs apart.
-	Life uint32
+	From any // the QP that has sent the request
+	PSN  uint32
+	Life uint32 // of the QP's connection; no two connections of the process have the same, none has 0
 }
 
 // A Counter acknowledges a counted request.

@@ -81,7 +81,7 @@ func (r *requester) shortPlace(near link.Direct, n int) (b []byte) {
 	if r.reads > 0 {
 		b, _ = near.Place(qp.path, qp.attr.DestQPN, n, false)
 	} else {
-		b, _ = near.PlaceCounted(qp.path, qp.attr.DestQPN, n, link.Ack{QPN: qp.Num, PSN: r.nxt, Life: r.life})
+		b, _ = near.PlaceCounted(qp.path, qp.attr.DestQPN, n, link.Ack{From: qp, PSN: r.nxt, Life: r.life})
 	}
 	return b
 }

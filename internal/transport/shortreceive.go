@@ -36,7 +36,8 @@ func (qp *QP) usual(p *link.RxPacket, h wire.BTH) bool {
 		PKeyMatch(h.PKey(), a.PKey) && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
 }
 
-// OnCounted handles an acknowledgement of a request that the peer has counted, and of all before it.
+// OnCounted handles an acknowledgement of a request that the peer has counted, and of all before it. One of an earlier
+// connection is ignored; the QP may be destroyed then.
 func (qp *QP) OnCounted(now int64, a *link.Ack) {
 	r := &qp.req
 	if a.Life != r.life || !qp.State().Receives() {

@@ -267,7 +267,7 @@ func TestOnCountedIsOnResponse(t *testing.T) {
 		if qp.State() != RTS || qp.req.answerBefore(at) {
 			return false
 		}
-		qp.OnCounted(s.now, &link.Ack{QPN: qp.Num, PSN: at, Life: qp.req.life})
+		qp.OnCounted(s.now, &link.Ack{From: qp, PSN: at, Life: qp.req.life})
 		return true
 	})
 	if used < 1000 {
@@ -307,7 +307,7 @@ func TestOnlyShortRequestsAreCounted(t *testing.T) {
 	s.answerAll()
 	send(3)
 	qp := s.qp
-	if got, want := s.counted[2], (link.Ack{QPN: qp.Num, PSN: qp.req.una, Life: qp.req.life}); got != want {
+	if got, want := s.counted[2], (link.Ack{From: qp, PSN: qp.req.una, Life: qp.req.life}); got != want {
 		t.Errorf("counted as %+v, want %+v", got, want)
 	}
 }

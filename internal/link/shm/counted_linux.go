@@ -31,7 +31,7 @@ type counted struct {
 	acks   *[maxCounted]link.Ack // nil until the first request
 	placed uint64                // the number of the next request
 	done   uint64                // the first request that the receiver has not told of
-	qpn    uint32                // the QP of the last request
+	life   uint32                // the connection of the last request
 	turns  uint32                // further requests of it that are counted
 }
 
@@ -41,7 +41,7 @@ func (p *port) PlaceCounted(path *link.Path, qpn uint32, n int, a link.Ack) (b [
 	switch {
 	case to == nil:
 		return p.place(path, qpn, n, kindPacket, 0)
-	case !to.counted.useful(a.QPN) || n > smallPacket:
+	case !to.counted.useful(a.Life) || n > smallPacket:
 		if b = to.placeLine(path, n, kindPacket); b == nil {
 			return p.place(path, qpn, n, kindPacket, 0)
 		}
@@ -72,10 +72,10 @@ func (p *port) PlaceCounted(path *link.Path, qpn uint32, n int, a link.Ack) (b [
 
 // useful reports whether a request of a QP is to be counted: if not too many are under way, and requests of several QPs
 // are sent in turn. To one QP, the receiver sends one ACK packet for all requests of a batch anyway.
-func (c *counted) useful(qpn uint32) bool {
+func (c *counted) useful(life uint32) bool {
 	switch {
-	case qpn != c.qpn:
-		c.qpn, c.turns = qpn, mixedTurns
+	case life != c.life:
+		c.life, c.turns = life, mixedTurns
 	case c.turns == 0:
 		return false
 	default:
@@ -122,13 +122,22 @@ func (p *port) takeCounts(b *link.RxBatch, r *rxRing, shared []byte) error {
 	case first < c.done: // out of a ring set that has ended
 		return nil
 	}
-	for c.done = first; mask != 0; mask >>= 1 {
+	for c.done < first {
+		c.forget()
+	}
+	for ; mask != 0; mask >>= 1 {
 		if mask&1 != 0 {
 			b.Acks = append(b.Acks, c.acks[c.done%maxCounted])
 		}
-		c.done++
+		c.forget()
 	}
 	return nil
+}
+
+// forget forgets the oldest request: a QP that is destroyed can be collected then.
+func (c *counted) forget() {
+	c.acks[c.done%maxCounted].From = nil
+	c.done++
 }
 
 // countedOf returns the requests that a record out of r tells of: those of the ring the other way of the ring set id.

@@ -16,7 +16,7 @@ import (
 // publishes it.
 func (s *side) ordered(path *link.Path, qpn uint32, n int, number uint32) {
 	s.tb.Helper()
-	b, _ := s.p.PlaceCounted(path, qpn, wire.BTHLen+n, link.Ack{QPN: 5 + number%2, PSN: number, Life: 6})
+	b, _ := s.p.PlaceCounted(path, qpn, wire.BTHLen+n, link.Ack{From: s, PSN: number, Life: 5 + number%2})
 	if b == nil {
 		s.tb.Fatal("no room for a request")
 	}
@@ -29,7 +29,7 @@ func (s *side) ordered(path *link.Path, qpn uint32, n int, number uint32) {
 func (s *side) acks() (psns []uint32) {
 	s.take()
 	for _, a := range s.rx.Acks {
-		if a.QPN != 5+a.PSN%2 || a.Life != 6 {
+		if a.From != s || a.Life != 5+a.PSN%2 {
 			s.tb.Errorf("acknowledgement %+v", a)
 		}
 		psns = append(psns, a.PSN)
@@ -105,6 +105,12 @@ func TestCountedRequests(t *testing.T) {
 	}
 	if counted < 10000 || others < 1000 {
 		t.Errorf("%d requests were counted, %d others", counted, others)
+	}
+	c := &there.Route.(*route).rings.Load().tx[0][0].counted
+	for i := range c.acks {
+		if (uint64(i)-c.done)%maxCounted >= c.placed-c.done && c.acks[i].From != nil {
+			t.Errorf("QP of note %d is kept", i)
+		}
 	}
 }
 
@@ -399,7 +405,7 @@ func TestMalformedCountedRequests(t *testing.T) {
 	a, b, there, back := between(t)
 	a.ordered(there, 7, 8, 0)
 	for i := range uint32(99) {
-		place, _ := a.p.PlaceCounted(there, 7, 20, link.Ack{QPN: 5 + (i+1)%2, PSN: i + 1, Life: 6})
+		place, _ := a.p.PlaceCounted(there, 7, 20, link.Ack{From: a, PSN: i + 1, Life: 5 + (i+1)%2})
 		clear(place)
 		place[0] = 0xFF // no opcode
 	}
@@ -426,9 +432,9 @@ func TestMalformedCountedRequests(t *testing.T) {
 // TestOneQPIsNotCounted: requests are counted as long as several QPs send in turn.
 func TestOneQPIsNotCounted(t *testing.T) {
 	a, b, there, back := between(t)
-	send := func(n int, qpn func(i int) uint32) (counted, others int) {
+	send := func(n int, life func(i int) uint32) (counted, others int) {
 		for i := range n {
-			place, _ := a.p.PlaceCounted(there, 7, wire.BTHLen, link.Ack{QPN: qpn(i), PSN: uint32(i), Life: 6})
+			place, _ := a.p.PlaceCounted(there, 7, wire.BTHLen, link.Ack{From: a, PSN: uint32(i), Life: life(i)})
 			wire.BTH(place).Put(wire.RC|wire.SendOnly, 0, 0xFFFF, 7, uint32(i), 0)
 		}
 		a.p.Publish()
@@ -443,7 +449,7 @@ func TestOneQPIsNotCounted(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name          string
-		qpn           func(i int) uint32
+		life          func(i int) uint32
 		counted, rest int
 	}{
 		{"one", func(int) uint32 { return 5 }, 1 + mixedTurns, 99 - mixedTurns},
@@ -452,7 +458,7 @@ func TestOneQPIsNotCounted(t *testing.T) {
 		{"four of each", func(i int) uint32 { return 10 + uint32(i/4)%3 }, 100, 0},
 		{"fifty of each", func(i int) uint32 { return 20 + uint32(i)/50 }, 2 * (1 + mixedTurns), 98 - 2*mixedTurns},
 	} {
-		if counted, others := send(100, c.qpn); counted != c.counted || others != c.rest {
+		if counted, others := send(100, c.life); counted != c.counted || others != c.rest {
 			t.Errorf("%s: %d and %d, want %d counted", c.name, counted, others, c.counted)
 		}
 	}
