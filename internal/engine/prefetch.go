@@ -52,7 +52,7 @@ func (s *shard) prefetchBatch() {
 		if qp != nil {
 			qp.PrefetchOldest() // reads the QP, which has arrived meanwhile
 			qp.PrefetchReceive()
-			qp.Owner.(*QP).user.Fetch() // the program answers, or posts another receive
+			outer(qp).user.Fetch() // the program answers, or posts another receive
 		}
 	}
 }
@@ -69,13 +69,13 @@ func (qp *QP) inner() *transport.QP {
 
 // prefetchFor asks for what a packet with the header h uses of the QP, without reading the QP.
 func (qp *QP) prefetchFor(h wire.BTH) {
-	from := unsafe.Offsetof(qp.OwnSQ) // whether something is posted is looked at after each packet
+	// Whether something is posted is looked at after each packet.
 	if h.Opcode() == wire.RC|wire.Ack {
-		qp.prefetchPart(from, unsafe.Sizeof(qp.OwnSQ))
+		qp.prefetchPart(unsafe.Offsetof(qp.OwnSQ), unsafe.Sizeof(qp.OwnSQ))
 		qp.inner().PrefetchRequester()
 		return
 	}
-	qp.prefetchPart(from, unsafe.Offsetof(qp.OwnRQ)-from+transport.UsedOfRQ)
+	qp.prefetchPart(0, unsafe.Offsetof(qp.OwnRQ)+transport.UsedOfRQ)
 	qp.inner().PrefetchResponder()
 }
 

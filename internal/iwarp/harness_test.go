@@ -92,6 +92,7 @@ func (s *side) post(id uint64, op transport.Op, fill func(*transport.SendWQE), s
 	}
 	*w = transport.SendWQE{WRID: id, Op: op, Flags: transport.Signaled, SGEs: append(w.SGEs[:0], sges...),
 		Inline: w.Inline}
+	s.sq.More(w)
 	for _, g := range sges {
 		w.Length += g.Length
 	}

@@ -43,7 +43,7 @@ func TestWrittenIsPrefetched(t *testing.T) {
 		t.Fatalf("%d requests and %v packets went the short way, want 3 of each", s.shortSender.used, s.used)
 	}
 	within := func(i uintptr) bool {
-		return i >= coreAt && i < coreEnd || i >= requesterAt && i < responderEnd
+		return i >= coreAt && i < coreEnd || i >= requesterAt && i < requesterEnd || i >= responderAt && i < responderEnd
 	}
 	for i := range bytes {
 		if bytes[i] != before[i] && !within(uintptr(i)) {

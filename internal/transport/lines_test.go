@@ -8,7 +8,8 @@ import (
 )
 
 // TestUsedLines checks that each of the two places of what messages use of a QP fills five cache lines, where package
-// soft has QPs: 24 bytes after the beginning of a line.
+// soft has QPs: 24 bytes after the beginning of a line. A request uses four lines of the second place, and one of the
+// peer three.
 func TestUsedLines(t *testing.T) {
 	const line, at = 64, 24
 	for name, p := range map[string][2]uintptr{
@@ -17,6 +18,13 @@ func TestUsedLines(t *testing.T) {
 		if begin := (at + p[0]) % line; begin != 0 || p[1]-p[0] > 5*line {
 			t.Errorf("%s: %d bytes from byte %d of a line on, want at most %d from the first on", name, p[1]-p[0], begin, 5*line)
 		}
+	}
+	lines := func(from, to uintptr) uintptr { return (at+to-1)/line - (at+from)/line + 1 }
+	if n := lines(requesterAt, requesterEnd); n > 4 {
+		t.Errorf("a request uses %d lines", n)
+	}
+	if n := lines(dueAt, dueEnd) + lines(responderAt, responderEnd); n > 3 {
+		t.Errorf("a request of the peer uses %d lines", n)
 	}
 	if n := unsafe.Sizeof(SendQueue{}); n != line {
 		t.Errorf("a SendQueue has %d bytes, want %d", n, line)

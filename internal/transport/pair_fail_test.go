@@ -79,6 +79,7 @@ func (e *pairEnd) post(wrid uint64, op Op, n int, change func(e *pairEnd, w *Sen
 	q.Lock()
 	defer q.Unlock()
 	w := q.Next()
+	q.More(w)
 	w.WRID, w.Op, w.Length, w.SGEs = wrid, op, uint32(n), append(w.SGEs, e.cut(0, n)...)
 	w.RKey, w.RemoteAddr, w.Flags = e.peer.mem.RKey, pairBase+3*quarter, Signaled
 	if op != OpFetchAdd {

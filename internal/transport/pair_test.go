@@ -406,6 +406,7 @@ func (e *pairEnd) postJob() {
 		RKey: e.peer.mem.RKey, RemoteAddr: pairBase + uint64(j.target), Flags: SendFlags(rnd.IntN(8)) | Signaled,
 	}
 	w.requesterWQE = keep
+	q.More(w)
 	if e.qp.Type == XRCSend {
 		q.More(w).RemoteSRQN = e.peer.srqns[rnd.IntN(len(e.peer.srqns))]
 	}
@@ -416,7 +417,7 @@ func (e *pairEnd) postJob() {
 		}
 		if j.n <= 512 && rnd.IntN(2) == 0 {
 			w.Flags |= Inline
-			w.Inline, w.SGEs = append(w.Inline, e.mem.Buf[j.local:j.local+j.n]...), w.SGEs[:0]
+			w.Inline, w.SGEs = append(q.InlineRoom(w, j.n), e.mem.Buf[j.local:j.local+j.n]...), w.SGEs[:0]
 		}
 		copy(e.want[j.local:], e.mem.Buf[j.local:j.local+j.n])
 		if j.op == OpSend || j.op == OpSendImm {

@@ -165,20 +165,26 @@ const (
 	coreEnd = unsafe.Offsetof(QP{}.attr) + unsafe.Offsetof(Attr{}.MaxRdAtomic)
 
 	requesterAt  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.win) + unsafe.Offsetof(window{}.limit)
-	responderAt  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.qp) // for requests of the peer
+	requesterEnd = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.replies) + unsafe.Offsetof(replies{}.ring)
+	responderAt  = unsafe.Offsetof(QP{}.resp)
 	responderEnd = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.data)
+
+	// A request of the peer makes the QP look at these fields of the requester, to see whether there is something to send.
+	dueAt  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.qp)
+	dueEnd = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.rtt)
 )
 
 // PrefetchRequester asks the processor for what a request that is posted or acknowledged uses of the QP, without
 // reading the QP.
 func (qp *QP) PrefetchRequester() {
 	prefetch.Part(qp, coreAt, coreEnd)
-	prefetch.Part(qp, requesterAt, responderEnd)
+	prefetch.Part(qp, requesterAt, requesterEnd)
 }
 
 // PrefetchResponder is PrefetchRequester for a request of the peer.
 func (qp *QP) PrefetchResponder() {
 	prefetch.Part(qp, coreAt, coreEnd)
+	prefetch.Part(qp, dueAt, dueEnd)
 	prefetch.Part(qp, responderAt, responderEnd)
 }
 

@@ -31,12 +31,11 @@ type SendWQE struct {
 	Imm        uint32 // immediate data, or the R_Key to invalidate; host order
 	RemoteAddr uint64
 	RKey       uint32
-	Length     uint32 // of the whole message, bytes
-	CompareAdd uint64
-	Swap       uint64
-	SGEs       []SGE  // a slice of the queue's array; empty for inline
-	Inline     []byte // a slice of the queue's array; nil unless Flags has Inline
-	*SendMore         // nil until SendQueue.More is called
+	Length     uint32   // of the whole message, bytes
+	SGEs       []SGE    // a slice of the queue's array; empty for inline
+	Inline     []byte   // Brief, or a slice of the queue's array; nil unless Flags has Inline
+	*SendMore           // nil until SendQueue.More is called
+	Brief      [16]byte // memory for few bytes of inline data, so that they are where the rest is
 
 	requesterWQE
 }
@@ -53,6 +52,8 @@ type SendMore struct {
 	RemoteSRQN uint32
 	// TSO: bytes of payload in each segment. The headers are in Inline.
 	MSS uint16
+	// Atomic operations.
+	CompareAdd, Swap uint64
 	// QP 1: the P_Key of the datagram; 0: that of the QP.
 	PKey uint16
 }
@@ -76,9 +77,10 @@ type SendQueue struct {
 	posted    atomic.Uint32 // slots before it belong to the requester
 	polled    atomic.Uint32 // slots before it are free; with own slots it is written with mu held
 	locked    atomic.Bool   // LockShared was called, and UnlockShared was not
-	held      bool          // the poster holds the QP's shard
-	maxSGE    uint16
-	maxInline uint32
+	long      atomic.Bool   // the last inline data were not in Brief
+	maxInline uint16
+	maxSGE    uint8
+	held      bool // the poster holds the QP's shard
 }
 
 // ownSlots are the requests that the responder posts. They take OwnRequests slots at most, and those of the program the
@@ -111,10 +113,17 @@ const (
 	shortInline = 64
 )
 
+// slot returns slot i, as &c.slots[i] does. That expression would read the chunk, since the compiler checks for nil in
+// this way, and the line of its first byte is not in the caches.
+func (c *sendChunk) slot(i uint32) *SendWQE {
+	return (*SendWQE)(unsafe.Add(unsafe.Pointer(c), unsafe.Offsetof(c.slots)+uintptr(i)*unsafe.Sizeof(c.slots[0])))
+}
+
 // sgesOf returns the memory for the SGEs of slot i.
 func (c *sendChunk) sgesOf(i, most int) []SGE {
 	if most <= fewSGEs {
-		return c.few[i][:0:most]
+		few := unsafe.Add(unsafe.Pointer(c), unsafe.Offsetof(c.few)+uintptr(i)*unsafe.Sizeof(c.few[0]))
+		return (*[fewSGEs]SGE)(few)[:0:most]
 	}
 	return c.sges[i*most : i*most : i*most+most]
 }
@@ -122,7 +131,8 @@ func (c *sendChunk) sgesOf(i, most int) []SGE {
 // inlineOf returns the memory for the inline data of slot i.
 func (c *sendChunk) inlineOf(i, most int) []byte {
 	if most <= shortInline {
-		return c.short[i][:0:most]
+		short := unsafe.Add(unsafe.Pointer(c), unsafe.Offsetof(c.short)+uintptr(i)*unsafe.Sizeof(c.short[0]))
+		return (*[shortInline]byte)(short)[:0:most]
 	}
 	return c.inline[i*most : i*most : i*most+most]
 }
@@ -154,7 +164,7 @@ func (q *SendQueue) Init(wrs, sges, inline int) {
 		chunks := make([]*sendChunk, rest)
 		q.rest = &chunks
 	}
-	q.mask, q.maxSGE, q.maxInline = uint32(n-1), uint16(sges), uint32(inline)
+	q.mask, q.maxSGE, q.maxInline = uint32(n-1), uint8(sges), uint16(inline)
 }
 
 // Resize changes the room to at least wrs requests and keeps the posted ones. If more are outstanding it returns
@@ -240,7 +250,7 @@ func (q *SendQueue) Next() *SendWQE {
 		q.base = q.fill
 	}
 	c, i := q.next()
-	w := &c.slots[i]
+	w := c.slot(uint32(i))
 	w.SGEs, w.Inline = c.sgesOf(i, q.MaxSGE()), c.inlineOf(i, q.MaxInline())
 	return w
 }
@@ -276,11 +286,25 @@ func (q *SendQueue) More(w *SendWQE) *SendMore {
 	return w.SendMore
 }
 
+// InlineRoom returns the memory for n bytes of inline data of w, the slot of Next, behind those that it has.
+//
+// +checklocks:q.mu
+func (q *SendQueue) InlineRoom(w *SendWQE, n int) []byte {
+	long := n > len(w.Brief) || len(w.Inline) > 0
+	if long != q.long.Load() { // a store takes longer
+		q.long.Store(long)
+	}
+	if long {
+		return w.Inline
+	}
+	return w.Brief[:0]
+}
+
 // PrefetchNext asks for the first slot, which is the next one to set if the queue is empty.
 func (q *SendQueue) PrefetchNext() {
 	if c := q.first.Load(); c != nil {
 		prefetch.Part(c, unsafe.Offsetof(c.slots), unsafe.Offsetof(c.slots)+unsafe.Sizeof(c.slots[0]))
-		if q.maxInline > 0 {
+		if q.long.Load() {
 			prefetch.Part(c, unsafe.Offsetof(c.short), unsafe.Offsetof(c.short)+1)
 		}
 	}
@@ -317,9 +341,9 @@ func (q *SendQueue) Posted() uint32 { return q.posted.Load() }
 func (q *SendQueue) At(i uint32) *SendWQE {
 	n := (i - q.base) & q.mask
 	if n < chunkSlots {
-		return &q.first.Load().slots[n]
+		return q.first.Load().slot(n)
 	}
-	return &(*q.rest)[n>>chunkShift-1].slots[n&(chunkSlots-1)]
+	return (*q.rest)[n>>chunkShift-1].slot(n & (chunkSlots - 1))
 }
 
 // Release frees the slots up to and including slot, whose completion has been polled.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -181,8 +182,9 @@ func TestSlotsAreAllocatedWhenUsed(t *testing.T) {
 
 // A send queue that changes its size keeps the outstanding requests, and then has its new room.
 func TestSendQueueResize(t *testing.T) {
+	inline := func(i uint32) int { return int(i) % 3 * 20 } // within the slot, and beside it
 	for _, wrs := range []int{4, 8, 16, 40} {
-		q := NewSendQueue(8, 1, 4)
+		q := NewSendQueue(8, 1, 40)
 		post := func(n int) (posted int) {
 			q.Lock()
 			defer q.Unlock()
@@ -192,6 +194,7 @@ func TestSendQueueResize(t *testing.T) {
 					break
 				}
 				w.WRID, w.SGEs = uint64(q.fill), append(w.SGEs, SGE{LKey: q.fill})
+				w.Inline = append(q.InlineRoom(w, inline(q.fill)), bytes.Repeat([]byte{byte(q.fill)}, inline(q.fill))...)
 				q.Commit()
 				posted++
 			}
@@ -212,6 +215,9 @@ func TestSendQueueResize(t *testing.T) {
 		for i := uint32(2); i != q.Posted(); i++ {
 			if w := q.At(i); w.WRID != uint64(i) || len(w.SGEs) != 1 || w.SGEs[0].LKey != i {
 				t.Errorf("to %d: slot %d holds %+v", wrs, i, *w)
+			}
+			if w := q.At(i); !bytes.Equal(w.Inline, bytes.Repeat([]byte{byte(i)}, inline(i))) {
+				t.Errorf("to %d: inline data of slot %d: %x", wrs, i, w.Inline)
 			}
 		}
 	}
@@ -330,5 +336,27 @@ func TestOwnSlotsAreFreedInOrder(t *testing.T) {
 		if got := q.polled.Load(); got != step.want {
 			t.Errorf("%+v: slots are free to %d", step, got)
 		}
+	}
+}
+
+// Inline data of at most 16 bytes are in the slot, and longer ones behind what is there in the memory beside it.
+func TestInlineRoom(t *testing.T) {
+	q := NewSendQueue(8, 1, 40)
+	q.Lock()
+	defer q.Unlock()
+	for i := range 8 {
+		w := q.Next()
+		for _, n := range []int{0, 1, 16, 17, 40} {
+			room := q.InlineRoom(w, n)[:1]
+			at := uintptr(unsafe.Pointer(&room[0])) - uintptr(unsafe.Pointer(w))
+			if within := at < unsafe.Sizeof(*w); within != (n <= 16) || q.long.Load() == within {
+				t.Errorf("slot %d: %d bytes at %d, long: %v", i, n, at, q.long.Load())
+			}
+		}
+		w.Inline = append(w.Inline, 1, 2)
+		if room := q.InlineRoom(w, 1); len(room) != 2 || &room[0] != &w.Inline[0] || !q.long.Load() {
+			t.Errorf("slot %d: behind 2 bytes: %d", i, len(room))
+		}
+		q.Commit()
 	}
 }

@@ -13,12 +13,12 @@ import (
 // covers every earlier SEND and WRITE, so a waiting ACK is dropped when one is queued after it. Nothing follows a
 // fatal NAK.
 type replies struct {
-	ring []resource // a power of two
-	kept uint16     // number of valid resources before head
-	took uint16     // PSNs of the last packet sent
-	head uint32     // index of the next resource; masked on use
-	todo uint32     // no resource before it is pending
+	kept uint16 // number of valid resources before head
+	took uint16 // PSNs of the last packet sent
+	head uint32 // index of the next resource; masked on use
+	todo uint32 // no resource before it is pending
 	tail tail
+	ring []resource // a power of two
 }
 
 // resource is an executed READ, atomic, FLUSH or ATOMIC WRITE (IBTA 9.7.5.1.4: responder resources).

@@ -22,20 +22,21 @@ import (
 // A failed check returns a *fault, which refuse.go turns into a NAK and the failure of the QP. Responses wait in
 // replies (reply.go) until transmit builds them, in PSN order.
 type responder struct {
-	// Each message uses the fields before data.
-	pd   uint32 // protection domain of the peer's keys
-	held bool   // recv was taken, and is not completed yet
-	qp   *QP
-	rq   *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
-	cq   CompletionQueue // queue in which they complete
-	replies
+	// Each message uses the fields before data. A request that the QP sends uses them up to replies.ring, to see whether
+	// a reply is to be sent too.
+	pd          uint32 // protection domain of the peer's keys
 	epsn        uint32 // expected PSN
 	msn         uint32 // message sequence number: messages completed, 24 bits
-	dupNext     uint32 // PSN that would continue a run of duplicates; noRun if there is none
+	cnpDue      bool   // a congestion notification is to be sent; see congestion.go
 	phase       phase  // kind of the current message
 	fresh       bool   // no packet was handled yet
-	cnpDue      bool   // a congestion notification is to be sent; see congestion.go
 	gapReported bool   // a NAK for epsn was queued: later packets are dropped without a reply
+	replies
+	qp      *QP
+	rq      *RecvQueue      // queue from which receives are taken; with XRC that of the message's SRQ
+	cq      CompletionQueue // queue in which they complete
+	dupNext uint32          // PSN that would continue a run of duplicates; noRun if there is none
+	held    bool            // recv was taken, and is not completed yet
 
 	data    payload    // of the current packet
 	epoch   link.Epoch // of data

@@ -154,12 +154,10 @@ func (s *sender) post(op Op, sges []SGE, change func(w *SendWQE)) {
 	keep := w.requesterWQE
 	*w = SendWQE{
 		WRID: s.wrid, Op: op, SGEs: append(w.SGEs, sges...), Inline: w.Inline,
-		RemoteAddr: 0xA000, RKey: 0xB0B, CompareAdd: 3, Swap: 4, Imm: 0x01020304,
+		RemoteAddr: 0xA000, RKey: 0xB0B, Imm: 0x01020304,
 	}
 	w.requesterWQE = keep
-	if s.qp.Type == UD || op == OpBindMW {
-		*q.More(w) = SendMore{Path: s.qp.path, RemoteQPN: 0x33, RemoteQKey: 0x77}
-	}
+	*q.More(w) = SendMore{Path: s.qp.path, RemoteQPN: 0x33, RemoteQKey: 0x77, CompareAdd: 3, Swap: 4}
 	for _, g := range sges {
 		w.Length += g.Length
 	}

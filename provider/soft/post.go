@@ -72,8 +72,10 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 	w.Op = transport.Op(wr.Opcode)
 	w.Flags = transport.SendFlags(wr.Flags)
 	w.RemoteAddr, w.RKey = wr.RemoteAddr, wr.RKey
-	w.CompareAdd, w.Swap = wr.CompareAdd, wr.Swap
 	switch wr.Opcode {
+	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+		m := sq.More(w)
+		m.CompareAdd, m.Swap = wr.CompareAdd, wr.Swap
 	case verbs.WRSendWithInv, verbs.WRLocalInv:
 		w.Imm = wr.InvalidateRKey
 	case verbs.WRBindMW:
@@ -102,13 +104,15 @@ func (q *qp) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendW
 			m.PKey = to.key()
 		}
 	}
-	return q.pd.fillData(w, wr, sq.Held())
+	return q.pd.fillData(sq, w, wr)
 }
 
-// fillData sets what a request sends: its inline data or its SGEs. held says that the poster holds the QP's shard.
-func (p *pd) fillData(w *transport.SendWQE, wr *verbs.SendWR, held bool) error {
+// fillData sets what a request sends: its inline data or its SGEs.
+//
+// +checklocks:sq.mu
+func (p *pd) fillData(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	if wr.Flags&verbs.SendInline != 0 {
-		return p.fillInline(w, wr, held)
+		return p.fillInline(sq, w, wr)
 	}
 	var length uint64
 	for i := range wr.SGList {
@@ -123,13 +127,20 @@ func (p *pd) fillData(w *transport.SendWQE, wr *verbs.SendWR, held bool) error {
 }
 
 // fillInline copies the data of a request with SendInline.
-func (p *pd) fillInline(w *transport.SendWQE, wr *verbs.SendWR, held bool) error {
+//
+// +checklocks:sq.mu
+func (p *pd) fillInline(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	if wr.Inline != nil {
-		w.Inline = append(w.Inline, wr.Inline...)
+		w.Inline = append(sq.InlineRoom(w, len(wr.Inline)), wr.Inline...)
 		w.Length = uint32(len(w.Inline))
 		return nil
 	}
-	if dev := p.ctx.dev; !held { // waitUnused waits for holders of shards, and then for these
+	var length int
+	for i := range wr.SGList {
+		length += int(wr.SGList[i].Length)
+	}
+	w.Inline = sq.InlineRoom(w, length)
+	if dev := p.ctx.dev; !sq.Held() { // waitUnused waits for holders of shards, and then for these
 		dev.inline.RLock()
 		defer dev.inline.RUnlock()
 	}

@@ -272,7 +272,7 @@ func (q *rawQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 func (q *rawQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	w.WRID, w.Op, w.Flags = wr.WRID, transport.Op(wr.Opcode), transport.SendFlags(wr.Flags)
 	if wr.Flags&verbs.SendInline != 0 {
-		return q.pd.fillInline(w, wr, false)
+		return q.pd.fillInline(sq, w, wr)
 	}
 	if wr.Opcode == verbs.WRTSO {
 		w.Inline = append(w.Inline, wr.TSO.Hdr...)

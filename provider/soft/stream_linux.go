@@ -158,8 +158,11 @@ func (q *streamQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 func (q *streamQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	w.WRID, w.Op, w.Flags = wr.WRID, transport.Op(wr.Opcode), transport.SendFlags(wr.Flags)
 	w.RemoteAddr, w.RKey = wr.RemoteAddr, wr.RKey
-	w.CompareAdd, w.Swap, w.Imm = wr.CompareAdd, wr.Swap, 0
+	w.Imm = 0
 	switch wr.Opcode {
+	case verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+		m := sq.More(w)
+		m.CompareAdd, m.Swap = wr.CompareAdd, wr.Swap
 	case verbs.WRBindMW:
 		sq.More(w).Bind = toBinding(wr)
 		w.Length = 0
@@ -168,14 +171,14 @@ func (q *streamQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs
 		w.Imm = wr.InvalidateRKey
 	case verbs.WRRDMAWriteWithImm:
 		w.Imm = wr.ImmData
-	case verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead, verbs.WRAtomicCmpAndSwp, verbs.WRAtomicFetchAndAdd:
+	case verbs.WRSend, verbs.WRRDMAWrite, verbs.WRRDMARead:
 	default:
 		return fail(verbs.EOPNOTSUPP, "%v: not supported by an iWARP device", wr.Opcode)
 	}
 	if wr.Opcode == verbs.WRRDMARead && len(wr.SGList) > streamRdSGE {
 		return fail(verbs.EINVAL, "%v with %d SGEs: must be 0 or %d", wr.Opcode, len(wr.SGList), streamRdSGE)
 	}
-	return q.pd.fillData(w, wr, false)
+	return q.pd.fillData(sq, w, wr)
 }
 
 // PostRecv appends receives to the QP's own queue.
