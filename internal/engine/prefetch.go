@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/prefetch"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
@@ -44,13 +45,16 @@ func (s *shard) prefetchBatch() {
 			continue
 		}
 		if qp := s.eng.qps.get(number); qp != nil {
-			outer(qp).prefetchFor(wire.BTH(s.rx.Packets[i].Data))
+			outer(qp).prefetchFor(&s.rx.Packets[i])
 			qps[i] = qp
 		}
 	}
-	for _, qp := range qps[:n] {
-		if qp != nil {
-			qp.PrefetchOldest() // reads the QP, which has arrived meanwhile
+	for i, qp := range qps[:n] { // they have arrived meanwhile
+		switch {
+		case qp == nil:
+		case isAck(&s.rx.Packets[i]):
+			qp.PrefetchOldest()
+		default:
 			qp.PrefetchReceive()
 			outer(qp).user.Fetch() // the program answers, or posts another receive
 		}
@@ -67,16 +71,25 @@ func (qp *QP) inner() *transport.QP {
 	return (*transport.QP)(unsafe.Add(unsafe.Pointer(qp), unsafe.Offsetof(qp.QP)))
 }
 
-// prefetchFor asks for what a packet with the header h uses of the QP, without reading the QP.
-func (qp *QP) prefetchFor(h wire.BTH) {
-	// Whether something is posted is looked at after each packet.
-	if h.Opcode() == wire.RC|wire.Ack {
-		qp.prefetchPart(unsafe.Offsetof(qp.OwnSQ), unsafe.Sizeof(qp.OwnSQ))
+// isAck reports whether a packet is an acknowledgement of an RC QP.
+func isAck(p *link.RxPacket) bool { return wire.BTH(p.Data).Opcode() == wire.RC|wire.Ack }
+
+// prefetchFor asks for what a packet uses of the QP, without reading the QP.
+func (qp *QP) prefetchFor(p *link.RxPacket) {
+	const ownRQ, ownSQ = unsafe.Offsetof(qp.OwnRQ), unsafe.Offsetof(qp.OwnSQ)
+	if isAck(p) {
+		qp.prefetchPart(ownSQ, unsafe.Sizeof(qp.OwnSQ))
 		qp.inner().PrefetchRequester()
 		return
 	}
-	qp.prefetchPart(0, unsafe.Offsetof(qp.OwnRQ)+transport.UsedOfRQ)
 	qp.inner().PrefetchResponder()
+	if qp.prefetchPart(0, ownSQ); p.Counter != nil {
+		qp.prefetchPart(ownRQ, transport.UsedOfRQ)
+		return
+	}
+	// Otherwise what the QP may have to send is looked at.
+	qp.prefetchPart(ownSQ, ownRQ-ownSQ+transport.UsedOfRQ)
+	qp.inner().PrefetchDue()
 }
 
 // PrefetchSend asks for what a request that is posted to the QP uses of it, without reading the QP.

@@ -167,11 +167,8 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 	}
 	if s.tap != nil {
 		s.onTapped(qp, p)
-	} else if qp.OnPacket(s.now, p); p.Counter != nil {
-		if before := s.counts.qp; before != nil && before != qp {
-			s.count()
-		}
-		s.counts.qp, s.counts.last = qp, p
+	} else if plain := qp.OnPacket(s.now, p); p.Counter != nil {
+		s.counts.add(s, qp, p, plain)
 		return
 	}
 	if wire.BTH(p.Data).Opcode().Operation() == wire.Ack {
@@ -185,7 +182,20 @@ func (s *shard) deliverTo(qpn uint32, p *link.RxPacket) {
 type counts struct {
 	qp      *transport.QP // nil: none
 	last    *link.RxPacket
+	plain   bool // OnPacket has returned true for all of them
 	several bool // requests of the batch were counted
+}
+
+// add notes a counted request of a QP, after OnPacket has returned plain.
+func (c *counts) add(s *shard, qp *transport.QP, p *link.RxPacket, plain bool) {
+	if c.qp == qp {
+		c.last, c.plain = p, c.plain && plain
+		return
+	}
+	if c.qp != nil {
+		s.count()
+	}
+	c.qp, c.last, c.plain = qp, p, plain
 }
 
 // count acknowledges the requests of counts by counting, if the QP has nothing else to send. Otherwise that is for its
@@ -196,7 +206,7 @@ func (s *shard) count() {
 	c.qp = nil
 	counted := s.tx.Direct != nil && qp.Count(c.last)
 	c.several = c.several || counted
-	if !counted || qp.Due() != transport.DueNothing { // requests change no deadline of the QP
+	if !counted || !c.plain && qp.Due() != transport.DueNothing { // requests change no deadline of the QP
 		s.runq.push(qp)
 	}
 }

@@ -37,7 +37,7 @@ func (qp *QP) SetKeepAlive(now int64, idle time.Duration) {
 	case idle <= 0 && r.keep != nil:
 		r.keep.idle = math.MaxInt64 / 2 // a check under way ends as usual
 	case idle > 0 && r.keep == nil:
-		r.keep = &keepAlive{idle: int64(idle), heard: now}
+		r.keep, r.qp.resp.keeps = &keepAlive{idle: int64(idle), heard: now}, true
 	case idle > 0:
 		r.keep.idle, r.keep.heard = int64(idle), now
 	}

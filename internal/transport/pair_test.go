@@ -296,7 +296,11 @@ func (p *pair) step() bool {
 	if wire.BTH(f.data).DestQPN() == e.in.Num {
 		qp = e.in
 	}
-	qp.OnPacket(p.now, &link.RxPacket{Data: f.data, Src: f.path.Src, Dst: f.path.Dst})
+	before := qp.Due()
+	plain := qp.OnPacket(p.now, &link.RxPacket{Data: f.data, Src: f.path.Src, Dst: f.path.Dst})
+	if plain && before != DueMore && qp.Due() == DueMore {
+		p.t.Errorf("a plain packet made more due than an acknowledgement")
+	}
 	return true
 }
 

@@ -169,7 +169,7 @@ const (
 	responderAt  = unsafe.Offsetof(QP{}.resp)
 	responderEnd = unsafe.Offsetof(QP{}.resp) + unsafe.Offsetof(responder{}.data)
 
-	// A request of the peer makes the QP look at these fields of the requester, to see whether there is something to send.
+	// See PrefetchDue.
 	dueAt  = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.qp)
 	dueEnd = unsafe.Offsetof(QP{}.req) + unsafe.Offsetof(requester{}.rtt)
 )
@@ -184,9 +184,11 @@ func (qp *QP) PrefetchRequester() {
 // PrefetchResponder is PrefetchRequester for a request of the peer.
 func (qp *QP) PrefetchResponder() {
 	prefetch.Part(qp, coreAt, coreEnd)
-	prefetch.Part(qp, dueAt, dueEnd)
 	prefetch.Part(qp, responderAt, responderEnd)
 }
+
+// PrefetchDue asks for what Due of a QP without replies uses, without reading the QP.
+func (qp *QP) PrefetchDue() { prefetch.Part(qp, dueAt, dueEnd) }
 
 // PrefetchPost asks for what a receive that is posted uses of the QP, without reading the QP.
 func (qp *QP) PrefetchPost() {

@@ -303,7 +303,11 @@ func (q *SendQueue) InlineRoom(w *SendWQE, n int) []byte {
 // PrefetchNext asks for the first slot, which is the next one to set if the queue is empty.
 func (q *SendQueue) PrefetchNext() {
 	if c := q.first.Load(); c != nil {
-		prefetch.Part(c, unsafe.Offsetof(c.slots), unsafe.Offsetof(c.slots)+unsafe.Sizeof(c.slots[0]))
+		from := unsafe.Offsetof(c.slots)
+		if q.maxSGE > fewSGEs || q.maxInline > shortInline {
+			from = 0
+		}
+		prefetch.Part(c, from, unsafe.Offsetof(c.slots)+unsafe.Sizeof(c.slots[0]))
 		if q.long.Load() {
 			prefetch.Part(c, unsafe.Offsetof(c.short), unsafe.Offsetof(c.short)+1)
 		}

@@ -37,6 +37,7 @@ type responder struct {
 	cq      CompletionQueue // queue in which they complete
 	dupNext uint32          // PSN that would continue a run of duplicates; noRun if there is none
 	held    bool            // recv was taken, and is not completed yet
+	keeps   bool            // the requester has a keep-alive
 
 	data    payload    // of the current packet
 	epoch   link.Epoch // of data

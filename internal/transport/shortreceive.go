@@ -16,9 +16,9 @@ func (qp *QP) onShort(now int64, p *link.RxPacket) bool {
 	h := wire.BTH(p.Data)
 	switch h.Opcode() {
 	case wire.RC | wire.SendOnly:
-		return qp.usual(p, h) && qp.resp.onShortSend(p, h)
+		return qp.usual(p, h) && !qp.resp.keeps && qp.resp.onShortSend(p, h)
 	case wire.RC | wire.Ack:
-		if qp.usual(p, h) {
+		if qp.usual(p, h) && qp.req.keep == nil {
 			if !wire.AETH(p.Data[wire.BTHLen:]).IsAck() || !qp.req.onShortAck(now, h.PSN()) {
 				qp.req.onResponse(now, p, h.Opcode().Info())
 			}
@@ -28,12 +28,11 @@ func (qp *QP) onShort(now int64, p *link.RxPacket) bool {
 	return false
 }
 
-// usual reports whether an RC packet has come over the primary path, with a P_Key that permits it, to a QP in RTS
-// without keep-alive.
+// usual reports whether an RC packet has come over the primary path, with a P_Key that permits it, to a QP in RTS.
 func (qp *QP) usual(p *link.RxPacket, h wire.BTH) bool {
 	a := &qp.attr
 	return qp.Type == RC && qp.State() == RTS && a.Mig == Migrated && reaches(qp.path, p) &&
-		PKeyMatch(h.PKey(), a.PKey) && qp.req.keep == nil && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
+		PKeyMatch(h.PKey(), a.PKey) && !p.Train && p.TClass&wire.ECNMask != wire.ECNMarked
 }
 
 // OnCounted handles an acknowledgement of a request that the peer has counted, and of all before it. One of an earlier

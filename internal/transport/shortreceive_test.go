@@ -224,6 +224,44 @@ func TestOnShortIsOnPacket(t *testing.T) {
 	}
 }
 
+// A packet is plain if it is the next SEND, and the QP has no packets to send of which Due would tell.
+func TestPlainPackets(t *testing.T) {
+	var psn uint32 // of the next packet
+	for _, c := range []struct {
+		name   string
+		op     wire.Opcode
+		change func(qp *QP)
+		want   bool
+	}{
+		{"a SEND", wire.RC | wire.SendOnly, func(*QP) {}, true},
+		{"a SEND with immediate data", wire.RC | wire.SendOnlyImm, func(*QP) {}, false},
+		{"an ACK", wire.RC | wire.Ack, func(*QP) {}, false},
+		{"another PSN", wire.RC | wire.SendOnly, func(qp *QP) { qp.resp.epsn++ }, false},
+		{"a CNP to send", wire.RC | wire.SendOnly, func(qp *QP) { qp.resp.cnpDue = true }, false},
+		{"a pause", wire.RC | wire.SendOnly, func(qp *QP) { qp.pace.until = 1 }, false},
+		{"keep-alive", wire.RC | wire.SendOnly, func(qp *QP) { qp.SetKeepAlive(0, time.Second) }, false},
+	} {
+		s := newShortReceiver(t, true)
+		arrives := func(op wire.Opcode) bool {
+			if err := s.qp.RQ.Post(1, s.sges(0, 8)); err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, wire.BTHLen+4)
+			wire.BTH(b).Put(op, 0, 0xFFFF, s.qp.Num, psn, 0)
+			psn++
+			return s.qp.OnPacket(s.now, &link.RxPacket{Src: dstAddr, Dst: srcAddr, Data: b})
+		}
+		psn = s.qp.resp.epsn
+		if arrives(wire.RC | wire.SendOnly) {
+			t.Error("the first packet is plain")
+		}
+		c.change(s.qp)
+		if got := arrives(c.op); got != c.want {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // sameAsOnPacket compares a sender that handles all packets by onPacket with one that handles by short what that takes.
 // It returns the number of packets that short has taken.
 func sameAsOnPacket(t *testing.T, short func(s *shortSender, p *link.RxPacket) (taken bool)) (used int) {

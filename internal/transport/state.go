@@ -12,10 +12,15 @@ const Never = math.MaxInt64
 
 // OnPacket handles a packet for this QP: it checks state, opcode, P_Key and source, then passes requests to the
 // responder and responses to the requester. A packet that fails a check is dropped and counted (V-QPS-05).
-func (qp *QP) OnPacket(now int64, p *link.RxPacket) {
+//
+// plain reports that the QP has nothing more to send than before but, perhaps, an acknowledgement. The caller need not
+// ask for Due, which reads memory that nothing else of a plain request needs.
+func (qp *QP) OnPacket(now int64, p *link.RxPacket) (plain bool) {
 	if !qp.onShort(now, p) {
 		qp.onPacket(now, p)
+		return false
 	}
+	return wire.BTH(p.Data).Opcode() == wire.RC|wire.SendOnly && qp.pace.until == 0 && !qp.resp.cnpDue
 }
 
 // onPacket is OnPacket for any packet.
