@@ -16,7 +16,10 @@ func TestCountsArePlain(t *testing.T) {
 	for i, c := range []struct {
 		qp          *QP
 		plain, want bool
-	}{{a, true, true}, {a, true, true}, {a, false, false}, {a, true, false}, {b, true, true}, {a, false, false}, {b, true, true}} {
+	}{
+		{a, true, true}, {a, true, true}, {a, false, false}, {a, true, false},
+		{b, true, true}, {a, false, false}, {b, true, true},
+	} {
 		p := &link.RxPacket{Data: make([]byte, 64)}
 		s.counts.add(s, &c.qp.QP, p, c.plain)
 		if got := &s.counts; got.qp != &c.qp.QP || got.last != p || got.plain != c.want {
