@@ -83,12 +83,12 @@ func (qp *QP) prefetchFor(p *link.RxPacket) {
 		return
 	}
 	qp.inner().PrefetchResponder()
-	if qp.prefetchPart(0, ownSQ); p.Counter != nil {
+	qp.prefetchPart(0, ownSQ) // user
+	if p.Counter != nil {
 		qp.prefetchPart(ownRQ, transport.UsedOfRQ)
 		return
 	}
-	// Otherwise what the QP may have to send is looked at.
-	qp.prefetchPart(ownSQ, ownRQ-ownSQ+transport.UsedOfRQ)
+	qp.prefetchPart(ownSQ, ownRQ-ownSQ+transport.UsedOfRQ) // whether something is posted is looked at
 	qp.inner().PrefetchDue()
 }
 
