@@ -149,8 +149,8 @@ func (q *SendQueue) newChunk() *sendChunk {
 	return c
 }
 
-// NewSendQueue returns a queue of at least wrs slots, rounded up to a power of two. Each has room for sges SGEs (at most
-// 255) and inline bytes (at most 65,535).
+// NewSendQueue returns a queue of at least wrs slots, rounded up to a power of two, each with sges SGEs and inline
+// bytes. These are at most 255 and 65,535.
 func NewSendQueue(wrs, sges, inline int) *SendQueue {
 	q := new(SendQueue)
 	q.Init(wrs, sges, inline)
