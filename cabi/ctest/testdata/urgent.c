@@ -1,5 +1,8 @@
 // A program that has a handler of SIGURG gets each of these signals, whether it installs the handler before or after it
 // opens a device: the engine's runtime uses the signal too. A forked child has an engine of its own.
+//
+// A handler that is installed after has SA_ONSTACK. Otherwise the engine's own signals would run it on the small stack
+// of a thread of the engine, until the program makes an object.
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,9 +21,9 @@ static void handler(int sig, siginfo_t *info, void *context)
 		got++;
 }
 
-static void install(void)
+static void install(int flags)
 {
-	struct sigaction a = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART};
+	struct sigaction a = {.sa_sigaction = handler, .sa_flags = SA_SIGINFO | SA_RESTART | flags};
 
 	CHECK(!sigaction(SIGURG, &a, NULL));
 }
@@ -59,10 +62,10 @@ int main(int argc, char **argv)
 	struct ibv_qp *qp;
 
 	if (before)
-		install();
+		install(0);
 	qp = make_qp();
 	if (!before) {
-		install();
+		install(SA_ONSTACK);
 		take(qp);
 		qp = make_qp(); // which looks for handlers
 	}
