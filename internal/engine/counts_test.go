@@ -80,12 +80,7 @@ func TestCountedRequestsAndTurns(t *testing.T) {
 	defer s.release()
 	arrives(wire.RC|wire.SendOnlyImm, 0, false)
 	arrives(wire.RC|wire.SendOnly, 1, false)
-	qp.SQ.Lock() // the shard does not learn of this one
-	w := qp.SQ.Next()
-	w.Op, w.Flags, w.Length = transport.OpWrite, transport.Signaled, 0
-	qp.SQ.Commit()
-	qp.SQ.Publish()
-	qp.SQ.Unlock()
+	postSilently(qp)
 	arrives(wire.RC|wire.SendOnly, 2, false)
 	arrives(wire.RC|wire.SendOnlyImm, 3, true)
 }

@@ -121,6 +121,16 @@ func postWrite(qp *QP, id uint64) error {
 	})
 }
 
+// postSilently posts a WRITE of which the shard does not learn.
+func postSilently(qp *QP) {
+	qp.SQ.Lock()
+	defer qp.SQ.Unlock()
+	w := qp.SQ.Next()
+	w.Op, w.Flags, w.Length = transport.OpWrite, transport.Signaled, 0
+	qp.SQ.Commit()
+	qp.SQ.Publish()
+}
+
 // manual is an engine whose time stands still unless the test moves it.
 type manual struct {
 	*Engine

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
-	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -36,12 +35,7 @@ func TestAckNeedsNoTurn(t *testing.T) {
 	}
 	ack(0, false, true)
 	ack(2, false, false)
-	qp.SQ.Lock() // the shard does not learn of this one
-	w := qp.SQ.Next()
-	w.Op, w.Flags, w.Length = transport.OpWrite, transport.Signaled, 0
-	qp.SQ.Commit()
-	qp.SQ.Publish()
-	qp.SQ.Unlock()
+	postSilently(qp)
 	ack(2, true, false)
 	m.stepUntilIdle(t)
 	if s.runq.first != nil || qp.SQ.Posted() != 4 {

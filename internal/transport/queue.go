@@ -113,17 +113,21 @@ const (
 	shortInline = 64
 )
 
-// slot returns slot i, as &c.slots[i] does. That expression would read the chunk, since the compiler checks for nil in
-// this way, and the line of its first byte is not in the caches.
-func (c *sendChunk) slot(i uint32) *SendWQE {
-	return (*SendWQE)(unsafe.Add(unsafe.Pointer(c), unsafe.Offsetof(c.slots)+uintptr(i)*unsafe.Sizeof(c.slots[0])))
+// element returns element i of the array at an offset of c, as &c.slots[i] does for that of the slots. That expression
+// would read the chunk, since the compiler checks for nil in this way, and the line of its first byte is not in the
+// caches.
+func element[T any](c *sendChunk, array uintptr, i int) *T {
+	var t T
+	return (*T)(unsafe.Add(unsafe.Pointer(c), array+uintptr(i)*unsafe.Sizeof(t)))
 }
+
+// slot returns slot i.
+func (c *sendChunk) slot(i int) *SendWQE { return element[SendWQE](c, unsafe.Offsetof(c.slots), i) }
 
 // sgesOf returns the memory for the SGEs of slot i.
 func (c *sendChunk) sgesOf(i, most int) []SGE {
 	if most <= fewSGEs {
-		few := unsafe.Add(unsafe.Pointer(c), unsafe.Offsetof(c.few)+uintptr(i)*unsafe.Sizeof(c.few[0]))
-		return (*[fewSGEs]SGE)(few)[:0:most]
+		return element[[fewSGEs]SGE](c, unsafe.Offsetof(c.few), i)[:0:most]
 	}
 	return c.sges[i*most : i*most : i*most+most]
 }
@@ -131,8 +135,7 @@ func (c *sendChunk) sgesOf(i, most int) []SGE {
 // inlineOf returns the memory for the inline data of slot i.
 func (c *sendChunk) inlineOf(i, most int) []byte {
 	if most <= shortInline {
-		short := unsafe.Add(unsafe.Pointer(c), unsafe.Offsetof(c.short)+uintptr(i)*unsafe.Sizeof(c.short[0]))
-		return (*[shortInline]byte)(short)[:0:most]
+		return element[[shortInline]byte](c, unsafe.Offsetof(c.short), i)[:0:most]
 	}
 	return c.inline[i*most : i*most : i*most+most]
 }
@@ -250,7 +253,7 @@ func (q *SendQueue) Next() *SendWQE {
 		q.base = q.fill
 	}
 	c, i := q.next()
-	w := c.slot(uint32(i))
+	w := c.slot(i)
 	w.SGEs, w.Inline = c.sgesOf(i, q.MaxSGE()), c.inlineOf(i, q.MaxInline())
 	return w
 }
@@ -345,9 +348,9 @@ func (q *SendQueue) Posted() uint32 { return q.posted.Load() }
 func (q *SendQueue) At(i uint32) *SendWQE {
 	n := (i - q.base) & q.mask
 	if n < chunkSlots {
-		return q.first.Load().slot(n)
+		return q.first.Load().slot(int(n))
 	}
-	return (*q.rest)[n>>chunkShift-1].slot(n & (chunkSlots - 1))
+	return (*q.rest)[n>>chunkShift-1].slot(int(n & (chunkSlots - 1)))
 }
 
 // Release frees the slots up to and including slot, whose completion has been polled.

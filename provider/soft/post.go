@@ -114,16 +114,21 @@ func (p *pd) fillData(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.S
 	if wr.Flags&verbs.SendInline != 0 {
 		return p.fillInline(sq, w, wr)
 	}
-	var length uint64
-	for i := range wr.SGList {
-		length += uint64(wr.SGList[i].Length)
-	}
+	length := lengthOf(wr.SGList)
 	if length > maxMessage {
 		return fail(verbs.EINVAL, "%v: message of %d bytes: must be 0 to %d", wr.Opcode, length, uint64(maxMessage))
 	}
 	w.Length = uint32(length)
 	w.SGEs = append(w.SGEs, toSGEs(wr.SGList)...)
 	return nil
+}
+
+// lengthOf returns the number of bytes of a list.
+func lengthOf(list []verbs.SGE) (n uint64) {
+	for i := range list {
+		n += uint64(list[i].Length)
+	}
+	return n
 }
 
 // fillInline copies the data of a request with SendInline.
@@ -135,11 +140,7 @@ func (p *pd) fillInline(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs
 		w.Length = uint32(len(w.Inline))
 		return nil
 	}
-	var length int
-	for i := range wr.SGList {
-		length += int(wr.SGList[i].Length)
-	}
-	w.Inline = sq.InlineRoom(w, length)
+	w.Inline = sq.InlineRoom(w, int(lengthOf(wr.SGList)))
 	if dev := p.ctx.dev; !sq.Held() { // waitUnused waits for holders of shards, and then for these
 		dev.inline.RLock()
 		defer dev.inline.RUnlock()

@@ -271,23 +271,11 @@ func (q *rawQP) post(wrs []verbs.SendWR, all bool) (n int, err error) {
 // +checklocks:sq.mu
 func (q *rawQP) fill(sq *transport.SendQueue, w *transport.SendWQE, wr *verbs.SendWR) error {
 	w.WRID, w.Op, w.Flags = wr.WRID, transport.Op(wr.Opcode), transport.SendFlags(wr.Flags)
-	if wr.Flags&verbs.SendInline != 0 {
-		return q.pd.fillInline(sq, w, wr)
-	}
-	if wr.Opcode == verbs.WRTSO {
+	if wr.Opcode == verbs.WRTSO && wr.Flags&verbs.SendInline == 0 {
 		w.Inline = append(w.Inline, wr.TSO.Hdr...)
 		sq.More(w).MSS = wr.TSO.MSS
 	}
-	var length uint64
-	for i := range wr.SGList {
-		length += uint64(wr.SGList[i].Length)
-	}
-	if length > maxMessage {
-		return fail(verbs.EINVAL, "%v: message of %d bytes: must be 0 to %d", wr.Opcode, length, uint64(maxMessage))
-	}
-	w.Length = uint32(length)
-	w.SGEs = append(w.SGEs, toSGEs(wr.SGList)...)
-	return nil
+	return q.pd.fillData(sq, w, wr)
 }
 
 // PostRecv appends receives to the QP's own queue.
