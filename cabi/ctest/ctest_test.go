@@ -365,6 +365,8 @@ func TestProgramsGetSIGURG(t *testing.T) {
 	}
 }
 
+func TestProgramsAreNotInterrupted(t *testing.T) { run(t, "quiet.c") }
+
 // The program has an address of its own: a datagram that is not connection management goes to one of the processes of
 // an address.
 func TestManagementDatagrams(t *testing.T) {

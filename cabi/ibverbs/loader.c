@@ -130,7 +130,7 @@ static void pass_environment(const struct vrb_engine *engine)
 
 // open_engine blocks all signals while the runtime starts. Its threads inherit that, so that signals come to the threads
 // of the program: one that blocks signals, to take them with sigwait or signalfd, would lose them to the engine's
-// threads, or end by them. The runtime unblocks SIGCHLD, SIGPROF, SIGURG and those of faults.
+// threads, or end by them. The runtime unblocks SIGCHLD, SIGPROF and those of faults.
 static void *open_engine(const char *path)
 {
 	sigset_t all, before;

@@ -29,8 +29,10 @@ void vb_signals(void)
 	errno = before;
 }
 
-// SIGURG is the signal by which the engine's runtime interrupts its threads. The runtime replaces the handler of the
-// program when it starts, and passes no signal on to it. The functions below call both handlers.
+// By SIGURG the engine interrupts a thread of its own that a peer lets wait in the close of a socket (package
+// untrusted). Go's runtime would use it to take turns among its goroutines: the engine is built without that, since
+// calls of the program in C would end with EINTR. The runtime replaces the handler of the program when it starts, and
+// passes no signal on to it. The functions below call both handlers.
 
 static struct sigaction of_program, of_engine;
 

@@ -42,10 +42,11 @@ func within(f func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	thread := unix.Gettid()
+	defer unblock()()
 	var over atomic.Bool
 	t := time.AfterFunc(patience, func() {
 		for !over.Load() { // a signal before the wait begins is lost
-			_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // the signal by which Go interrupts its own threads
+			_ = unix.Tgkill(os.Getpid(), thread, unix.SIGURG) // Go has a handler: it interrupts its own threads by it
 			time.Sleep(again)
 		}
 	})
@@ -54,8 +55,20 @@ func within(f func()) {
 	t.Stop()
 }
 
-// Close closes a socket that no other goroutine reads or writes. It does so in a thread of its own: a program in C may
-// block the signal in the one that has called Go.
+// unblock lets the thread receive the signal, and returns a function that restores its mask. Threads of the C libraries
+// block the signal.
+func unblock() func() {
+	var before unix.Sigset_t
+	urg := unix.Sigset_t{}
+	urg.Val[0] = 1 << (unix.SIGURG - 1)
+	if unix.PthreadSigmask(unix.SIG_UNBLOCK, &urg, &before) != nil {
+		return func() {}
+	}
+	return func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }
+}
+
+// Close closes a socket that no other goroutine reads or writes. It does so in a thread of its own: the one that has
+// called Go may belong to a program in C, which waits for the signal.
 func Close(c io.Closer) error {
 	waiting <- struct{}{}
 	result := make(chan error, 1)

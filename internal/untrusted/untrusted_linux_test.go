@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -134,6 +136,21 @@ func TestCloseOfListener(t *testing.T) {
 		_ = Close(first)
 	})
 	close(accepted)
+}
+
+// The same holds in a process whose threads block the signal, as those of the C libraries do.
+func TestBlockedSignal(t *testing.T) {
+	runtime.LockOSThread() // and no UnlockOSThread: the thread ends with the goroutine
+	urg := unix.Sigset_t{}
+	urg.Val[0] = 1 << (unix.SIGURG - 1)
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &urg, nil); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^Test(CloseOf|ReadDrops)", "-test.count=1")
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1") // with which the runtime leaves the signal blocked
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
 
 // A kernel that can, refuses descriptors for the sockets of a listener.

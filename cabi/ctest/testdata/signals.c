@@ -7,7 +7,7 @@
 #include "check.h"
 #include "device.h"
 
-static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGPIPE, SIGIO};
+static const int signals[] = {SIGUSR1, SIGUSR2, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGALRM, SIGPIPE, SIGIO, SIGURG};
 
 enum { COUNT = sizeof signals / sizeof *signals };
 

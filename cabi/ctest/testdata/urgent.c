@@ -1,8 +1,8 @@
 // A program that has a handler of SIGURG gets each of these signals, whether it installs the handler before or after it
-// opens a device: the engine's runtime uses the signal too. A forked child has an engine of its own.
+// opens a device, although the engine's runtime replaces it. A forked child has an engine of its own.
 //
-// A handler that is installed after has SA_ONSTACK. Otherwise the engine's own signals would run it on the small stack
-// of a thread of the engine, until the program makes an object.
+// A handler that is installed after has SA_ONSTACK: without it, and until the program makes an object, it may run on the
+// small stack of the engine in a thread that calls the library.
 #include <infiniband/verbs.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -14,7 +14,7 @@
 
 static atomic_int got;
 
-// The signals of kill; those of the engine, which may come too, are of tgkill.
+// The signals of kill. The engine's own, which come if a peer misbehaves, are of tgkill.
 static void handler(int sig, siginfo_t *info, void *context)
 {
 	if (info->si_code == SI_USER)

@@ -18,7 +18,6 @@ type settings struct {
 func (s *settings) changes(getenv func(string) string) map[string]string {
 	set := map[string]string{
 		"LD_LIBRARY_PATH": join(s.libraries, getenv("LD_LIBRARY_PATH"), ":"),
-		"GODEBUG":         godebug(getenv("GODEBUG")),
 	}
 	list := getenv("LD_PRELOAD")
 	for _, p := range slices.Backward(s.preloads) {
@@ -45,18 +44,6 @@ func join(first, list, separator string) string {
 		}
 	}
 	return strings.Join(out, separator)
-}
-
-// godebug adds asyncpreemptoff: the engine's runtime then sends no signals to the program's threads, so that its system
-// calls do not end with EINTR.
-func godebug(old string) string {
-	if strings.Contains(old, "asyncpreemptoff=") {
-		return old
-	}
-	if old == "" {
-		return "asyncpreemptoff=1"
-	}
-	return old + ",asyncpreemptoff=1"
 }
 
 // exports returns the changes as commands of the shell.

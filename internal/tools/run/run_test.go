@@ -68,8 +68,8 @@ func TestMissingLibrariesNameTheCommand(t *testing.T) {
 
 func TestEnvironmentKeepsWhatThereWas(t *testing.T) {
 	s := settings{libraries: "/lib/v", preloads: []string{"/lib/v/s.so", "/lib/v/p.so"}, tree: "/tmp/t"}
-	old := []string{"A=1", "LD_LIBRARY_PATH=/x:/lib/v", "LD_PRELOAD=q.so", "GODEBUG=madvdontneed=1"}
-	want := []string{"A=1", "GODEBUG=madvdontneed=1,asyncpreemptoff=1", "LD_LIBRARY_PATH=/lib/v:/x",
+	old := []string{"A=1", "LD_LIBRARY_PATH=/x:/lib/v", "LD_PRELOAD=q.so"}
+	want := []string{"A=1", "LD_LIBRARY_PATH=/lib/v:/x",
 		"LD_PRELOAD=/lib/v/s.so:/lib/v/p.so:q.so", "VERBENA_SYSFS=/tmp/t"}
 	if got := s.environ(old); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)
@@ -82,9 +82,9 @@ func TestEnvironmentKeepsWhatThereWas(t *testing.T) {
 func TestExportsAreQuotedForTheShell(t *testing.T) {
 	s := settings{libraries: "/it's"}
 	got := s.exports(func(name string) string {
-		return map[string]string{"VERBENA_DEVICES": "a=::1", "GODEBUG": "asyncpreemptoff=0"}[name]
+		return map[string]string{"VERBENA_DEVICES": "a=::1"}[name]
 	})
-	want := "export GODEBUG='asyncpreemptoff=0'\nexport LD_LIBRARY_PATH='/it'\\''s'\nexport VERBENA_DEVICES='a=::1'\n"
+	want := "export LD_LIBRARY_PATH='/it'\\''s'\nexport VERBENA_DEVICES='a=::1'\n"
 	if got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
@@ -218,7 +218,7 @@ func TestEnvPrintsTheFolder(t *testing.T) {
 		[]string{"--env", "--explain", "--devices", "lo"}); status != 0 {
 		t.Fatalf("status %d: %s", status, errs.String())
 	}
-	for _, want := range []string{"export LD_LIBRARY_PATH='" + dir, "export VERBENA_DEVICES='lo'", "asyncpreemptoff=1",
+	for _, want := range []string{"export LD_LIBRARY_PATH='" + dir, "export VERBENA_DEVICES='lo'",
 		"export VERBENA_EXPLAIN='1'"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%s\nmust have %s", out.String(), want)
