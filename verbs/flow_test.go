@@ -368,14 +368,16 @@ func TestV_FL_03_BadLayouts(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(b []byte){
-		"size":                     func(b []byte) { b[8]++ },
-		"one specification less":   func(b []byte) { b[12]-- },
-		"one specification more":   func(b []byte) { b[12]++ },
-		"a size one above":         func(b []byte) { b[24]++ },
-		"a size one below":         func(b []byte) { b[24]-- },
-		"a size of 0":              func(b []byte) { b[24] = 0 },
-		"an unknown type":          func(b []byte) { b[20] = 0x33 },
-		"an unknown flag":          func(b []byte) { b[22] = 1 },
+		"size":                   func(b []byte) { b[8]++ },
+		"one specification less": func(b []byte) { b[12]-- },
+		"one specification more": func(b []byte) { b[12]++ },
+		"a size one above":       func(b []byte) { b[24]++ },
+		"a size one below":       func(b []byte) { b[24]-- },
+		"a size of 0":            func(b []byte) { binary.NativeEndian.PutUint16(b[24:], 0) },
+		"an unknown type":        func(b []byte) { b[20] = 0x33 },
+		"an unknown flag": func(b []byte) {
+			binary.NativeEndian.PutUint32(b[20:], binary.NativeEndian.Uint32(b[20:])|1<<16)
+		},
 		"undefined counters":       func(b []byte) { b[len(b)-8] = 7 },
 		"an undefined action":      func(b []byte) { b[len(b)-24] = 7 },
 		"a flag of the drop":       func(b []byte) { b[len(b)-40+1] |= 1 },
