@@ -15,11 +15,28 @@ const (
 	blockAlign = 4096
 )
 
-// slab is a buffer that is divided into blocks of one size.
+// slab is a buffer that is divided into blocks of one size. Streams get those that others have given back before those
+// from fresh on, which nobody has had: the pages of these do not exist yet.
 type slab struct {
-	mem  []byte
-	size int
-	free []int // blocks
+	mem    []byte
+	size   int
+	blocks int
+	given  []int // blocks that were given back, with what the streams have left in them
+	fresh  int
+}
+
+// free returns the number of free blocks.
+func (s *slab) free() int { return len(s.given) + s.blocks - s.fresh }
+
+// take returns a free block, of which there is one. used reports whether another stream has had it.
+func (s *slab) take() (block int, used bool) {
+	last := len(s.given) - 1
+	if last < 0 {
+		s.fresh++
+		return s.fresh - 1, false
+	}
+	block, s.given = s.given[last], s.given[:last]
+	return block, true
 }
 
 // slabs are the slabs with a free block, by block size.
@@ -34,39 +51,46 @@ func allocate(n int) (mem []byte, release func(), err error) {
 		mem, err = verbs.AllocBuffer(n)
 		return mem, func() { _ = verbs.FreeBuffer(mem) }, err
 	}
-	size := (n + blockAlign - 1) &^ (blockAlign - 1)
+	s, block, used, err := takeBlock((n + blockAlign - 1) &^ (blockAlign - 1))
+	if err != nil {
+		return nil, nil, err
+	}
+	mem = s.mem[block*s.size:][:n:n]
+	if used {
+		clear(mem) // the stream must not see what another one has left
+	}
+	return mem, func() { s.giveBack(block) }, nil
+}
+
+// takeBlock takes a block of a size from a slab that has one, or from a new one.
+func takeBlock(size int) (s *slab, block int, used bool, err error) {
 	slabs.mu.Lock()
 	defer slabs.mu.Unlock()
 	list := slabs.of[size]
 	if len(list) == 0 {
-		s := &slab{size: size}
+		s = &slab{size: size, blocks: slabBytes / size}
 		if s.mem, err = verbs.AllocPrivateBuffer(slabBytes); err != nil {
-			return nil, nil, err
-		}
-		for i := range slabBytes / size {
-			s.free = append(s.free, i)
+			return nil, 0, false, err
 		}
 		list = append(list, s)
 	}
-	s := list[len(list)-1]
-	block := s.free[len(s.free)-1]
-	if s.free = s.free[:len(s.free)-1]; len(s.free) == 0 {
+	s = list[len(list)-1]
+	block, used = s.take()
+	if s.free() == 0 {
 		list = list[:len(list)-1]
 	}
 	slabs.of[size] = list
-	mem = s.mem[block*size:][:n:n]
-	return mem, func() { s.giveBack(block) }, nil
+	return s, block, used, nil
 }
 
 // giveBack frees a block, and the slab with its last one.
 func (s *slab) giveBack(block int) {
-	clear(s.mem[block*s.size:][:s.size]) // the next stream must not see it
 	slabs.mu.Lock()
 	defer slabs.mu.Unlock()
-	s.free = append(s.free, block)
+	s.given = append(s.given, block)
 	list := slabs.of[s.size]
-	switch len(s.free) {
-	case slabBytes / s.size:
+	switch s.free() {
+	case s.blocks:
 		for i, other := range list {
 			if other == s {
 				list = append(list[:i], list[i+1:]...)
