@@ -246,13 +246,13 @@ func (f *freed) add(e *transport.CQE) {
 	case e.SQ != nil:
 		f.sent(e.SQ, e.Slot)
 	case e.Send:
-		f.sent(e.QP.SQ, e.Slot)
+		f.sent(&outer(e.QP).OwnSQ, e.Slot)
 	case e.Tags != nil:
 		e.Tags.Polled(e)
 	case e.SRQ != nil:
 		f.received(e.SRQ)
 	default:
-		f.received(e.QP.RQ)
+		f.received(&outer(e.QP).OwnRQ)
 	}
 }
 

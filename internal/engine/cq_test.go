@@ -19,10 +19,10 @@ func testCQ(t testing.TB, cqe int) (*CQ, *counting) {
 }
 
 func testQP(num uint32) *transport.QP {
-	return transport.NewQP(transport.Config{
-		Num: num, Type: transport.RC,
-		SQ: transport.NewSendQueue(8, 1, 0), RQ: transport.NewRecvQueue(8, 1, false, 0),
-	})
+	qp := new(QP)
+	qp.setQueues(8)
+	qp.Init(transport.Config{Num: num, Type: transport.RC, SQ: &qp.OwnSQ, RQ: &qp.OwnRQ})
+	return &qp.QP
 }
 
 func recvCQE(qp *transport.QP, wrid uint64) *transport.CQE {

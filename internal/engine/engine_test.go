@@ -40,17 +40,23 @@ func (silent) StateChanged(transport.State) {}
 
 var regions = mr.NewTable(1000, mr.Counted())
 
+// setQueues gives a QP queues of n requests.
+func (qp *QP) setQueues(n int) {
+	qp.OwnSQ.Init(n, 1, 0)
+	qp.OwnRQ.Init(n, 1, false, 0)
+}
+
 // newQP makes a QP that is no part of another object.
 func (e *Engine) newQP(in QPInit) (*QP, error) {
 	qp := new(QP)
+	qp.setQueues(64)
 	return qp, e.CreateQP(qp, in)
 }
 
 func newQP(t testing.TB, e *Engine, cq *CQ, up QPUpcalls) *QP {
 	t.Helper()
 	qp, err := e.newQP(QPInit{
-		Type: transport.RC, SQ: transport.NewSendQueue(64, 1, 0), RQ: transport.NewRecvQueue(64, 1, false, 0),
-		SendCQ: cq, RecvCQ: cq, Regions: regions, Up: up,
+		Type: transport.RC, SendCQ: cq, RecvCQ: cq, Regions: regions, Up: up,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -155,8 +155,7 @@ func TestX_CQ_01_SeveralShards(t *testing.T) {
 	var qps []*QP
 	for vector := range 2 { // receives, of which there are none, decide the shard
 		qp, err := m.newQP(QPInit{
-			Type: transport.RC, SQ: transport.NewSendQueue(64, 1, 0), RQ: transport.NewRecvQueue(64, 1, false, 0),
-			SendCQ: cq, RecvCQ: m.NewCQ(64, 1+vector, silent{}), Regions: regions, Up: silent{},
+			Type: transport.RC, SendCQ: cq, RecvCQ: m.NewCQ(64, 1+vector, silent{}), Regions: regions, Up: silent{},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import "github.com/verbena-rdma/verbena/internal/transport"
 //
 // +checklocksignore: EndPost unlocks the queue.
 func (qp *QP) BeginPost() (*transport.SendQueue, error) {
-	q := qp.SQ
+	q := &qp.OwnSQ
 	if !qp.shard.holdToPost(qp.QP.Num, q) {
 		q.LockShared()
 		qp.shard.awaitPost(qp.QP.Num)
@@ -29,7 +29,7 @@ func (qp *QP) BeginPost() (*transport.SendQueue, error) {
 //
 // +checklocksignore: BeginPost has locked the queue.
 func (qp *QP) EndPost() {
-	q, s := qp.SQ, qp.shard
+	q, s := &qp.OwnSQ, qp.shard
 	if q.Held() {
 		q.PublishHeld()
 		s.sendPosted(&qp.QP)

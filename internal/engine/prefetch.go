@@ -123,7 +123,7 @@ func (qp *QP) PrefetchFollowers() {
 	if second == nil {
 		return
 	}
-	second.SQ.PrefetchNext()
+	second.OwnSQ.PrefetchNext()
 	if third := second.follower.Load(); third != nil {
 		third.PrefetchSend()
 		qp.user.FetchLike(second.followerUser.Load())

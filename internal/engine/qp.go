@@ -32,8 +32,7 @@ type QPInit struct {
 	IPOffload *transport.IPOffload // UD; nil: none
 	// Own reports whether an address is the device's. With it a UD QP does not receive its own multicast.
 	Own            func(netip.Addr) bool
-	SQ             *transport.SendQueue
-	RQ             *transport.RecvQueue // the QP's own, or an SRQ
+	SRQ            *transport.RecvQueue // nil: OwnRQ of the QP
 	SendCQ, RecvCQ *CQ                  // nil if an XRC QP has none
 	XRCD           *XRCD                // of an XRC_RECV QP
 	Relay          transport.Relay      // of an XRC_RECV QP in a shared domain
@@ -51,7 +50,8 @@ type QP struct {
 	follower     atomic.Pointer[QP]
 	followerUser atomic.Pointer[byte]
 
-	// OwnSQ and OwnRQ are memory for queues that the QP shares with no other one, so that they are near the rest.
+	// OwnSQ and OwnRQ are the queues that the QP shares with no other one. They are here, and not behind pointers, so
+	// that they are near the rest. The caller of CreateQP sets those that the QP has.
 	OwnSQ transport.SendQueue
 	OwnRQ transport.RecvQueue
 
@@ -85,10 +85,16 @@ func (e *Engine) CreateQP(qp *QP, in QPInit) error {
 	qp.cqs = in.cqs(qp.two[:0])
 	qp.user = in.User
 	c := transport.Config{
-		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, SQ: in.SQ, RQ: in.RQ,
+		Num: num, Type: in.Type, PD: in.PD, SigAll: in.SigAll, PortMTU: in.PortMTU, SrcNum: in.SrcNum, RQ: in.SRQ,
 		IPOffload: in.IPOffload, SendCQ: in.SendCQ, RecvCQ: in.RecvCQ, Regions: in.Regions,
 		Ports: e.ports, Host: s, Owner: qp,
 		Scratch: &s.scratch,
+	}
+	if in.Type != transport.XRCRecv {
+		c.SQ = &qp.OwnSQ
+	}
+	if c.RQ == nil && in.Type != transport.XRCSend && in.Type != transport.XRCRecv {
+		c.RQ = &qp.OwnRQ
 	}
 	if qp.xrcd != nil {
 		c.XRCD, c.Relay, c.Guest = qp.xrcd.XRCD, in.Relay, in.Guest

@@ -57,8 +57,7 @@ func TestXRCQPsShareAShard(t *testing.T) {
 	e := testEngine(t, 4, Config{Manual: true})
 	d := e.NewXRCD()
 	for i := range 4 {
-		send, err := e.newQP(QPInit{Type: transport.XRCSend, SQ: transport.NewSendQueue(4, 1, 0),
-			SendCQ: e.NewCQ(4, 0, silent{}), Regions: regions, Up: silent{}})
+		send, err := e.newQP(QPInit{Type: transport.XRCSend, SendCQ: e.NewCQ(4, 0, silent{}), Regions: regions, Up: silent{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,6 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
 		PortMTU: func() int { return p.ctx.dev.activeMTU().Bytes() },
-		SQ:      &q.OwnSQ,
 		SendCQ:  cqOf(init.SendCQ).CQ,
 		Regions: p.ctx.regions,
 	}
@@ -91,7 +90,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if !q.xrc {
 		q.setReceives(&in, init)
 	}
-	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(in.SQ.Free()), uint32(in.SQ.MaxSGE()), uint32(in.SQ.MaxInline())
+	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(q.OwnSQ.Free()), uint32(q.OwnSQ.MaxSGE()), uint32(q.OwnSQ.MaxInline())
 	in.Up = qpEvents{up, q}
 	if user, ok := up.(interface{ Memory() prefetch.Target }); ok {
 		in.User = user.Memory()
@@ -112,17 +111,16 @@ func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
 	in.RecvCQ = cqOf(init.RecvCQ).CQ
 	switch s := driver.Of[any](init.SRQ).(type) {
 	case *srq:
-		in.RQ = s.q
+		in.SRQ = s.q
 		return
 	case *tmSRQ:
-		in.RQ, in.RecvCQ = s.q, s.cq.CQ
+		in.SRQ, in.RecvCQ = s.q, s.cq.CQ
 		q.OwnSQ.OwnSlots()
 		return
 	}
 	c := &init.Cap
 	q.OwnRQ.Init(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, q.pd.num)
-	in.RQ = &q.OwnRQ
-	c.MaxRecvWR, c.MaxRecvSGE = uint32(in.RQ.Cap()), uint32(in.RQ.MaxSGE())
+	c.MaxRecvWR, c.MaxRecvSGE = uint32(q.OwnRQ.Cap()), uint32(q.OwnRQ.MaxSGE())
 }
 
 // createFlags are the flags of QPs; package verbs accepts the first two for UD only. PCI_WRITE_END_PADDING has no
