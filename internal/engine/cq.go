@@ -222,7 +222,7 @@ func forget(e *transport.CQE) {
 }
 
 // dropQueues clears the queue pointers of a completion.
-func dropQueues(e *transport.CQE) { e.QP, e.SQ, e.SRQ, e.Tags = nil, nil, nil, nil }
+func dropQueues(e *transport.CQE) { e.QP, e.SQ, e.RQ, e.Tags = nil, nil, nil, nil }
 
 // release frees the queue slots of a completion that the program does not get. It runs under the CQ's lock, so no slot
 // of a QP is freed after purge.
@@ -249,10 +249,8 @@ func (f *freed) add(e *transport.CQE) {
 		f.sent(&outer(e.QP).OwnSQ, e.Slot)
 	case e.Tags != nil:
 		e.Tags.Polled(e)
-	case e.SRQ != nil:
-		f.received(e.SRQ)
 	default:
-		f.received(&outer(e.QP).OwnRQ)
+		f.received(e.RQ)
 	}
 }
 
@@ -423,7 +421,7 @@ func (cq *CQ) purge(qp *transport.QP) {
 
 // PurgeSRQ removes the completions of an SRQ that receives nothing any more.
 func (cq *CQ) PurgeSRQ(q *transport.RecvQueue) {
-	cq.purgeIf(func(e *transport.CQE) bool { return e.SRQ == q })
+	cq.purgeIf(func(e *transport.CQE) bool { return e.RQ == q })
 }
 
 // PurgeSQ removes the completions of a send queue whose QP is not run by the engine.

@@ -26,7 +26,7 @@ func testQP(num uint32) *transport.QP {
 }
 
 func recvCQE(qp *transport.QP, wrid uint64) *transport.CQE {
-	return &transport.CQE{WRID: wrid, Op: transport.CQRecv, QPN: qp.Num, QP: qp}
+	return &transport.CQE{WRID: wrid, Op: transport.CQRecv, QPN: qp.Num, QP: qp, RQ: qp.RQ}
 }
 
 func pollIDs(t *testing.T, cq *CQ, n int) (ids []uint64) {
@@ -304,7 +304,7 @@ func TestV_QPS_03_PurgeTakesOneQPsCompletionsOnly(t *testing.T) {
 		cq.Push(recvCQE(b, 20+i))
 	}
 	shared := recvCQE(a, 30)
-	shared.SRQ = srq
+	shared.RQ = srq
 	cq.Push(shared)
 	cq.purge(a)
 	wantIDs(t, pollIDs(t, cq, 8), 20, 21, 22)

@@ -38,7 +38,7 @@ func (s *side) Push(e *transport.CQE) {
 	if e.Send {
 		e.SQ.Release(e.Slot)
 	} else {
-		e.SRQ.Release(1)
+		e.RQ.Release(1)
 	}
 }
 

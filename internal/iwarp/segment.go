@@ -294,7 +294,7 @@ func (q *QP) endSend(n int) *refusal {
 		return nil // the first message of a peer-to-peer connection
 	}
 	in := s.Opcode().Info()
-	e := transport.CQE{WRID: m.recv.WRID, Op: transport.CQRecv, ByteLen: uint32(m.mo), QPN: q.Num, SRQ: q.RQ,
+	e := transport.CQE{WRID: m.recv.WRID, Op: transport.CQRecv, ByteLen: uint32(m.mo), QPN: q.Num, RQ: q.RQ,
 		Solicited: in.SE}
 	if in.Inv {
 		if err := q.Regions.Invalidate(s.InvSTag(), q.PD, q.ID); err != nil {
@@ -317,7 +317,7 @@ func (q *QP) completeReceive(st transport.Status, cause *transport.Failure) {
 	if st != transport.WRFlushErr {
 		q.Counters.RespCQEError++
 	}
-	q.RecvCQ.Push(&transport.CQE{WRID: q.message.recv.WRID, Status: st, Op: transport.CQRecv, QPN: q.Num, SRQ: q.RQ,
+	q.RecvCQ.Push(&transport.CQE{WRID: q.message.recv.WRID, Status: st, Op: transport.CQRecv, QPN: q.Num, RQ: q.RQ,
 		Cause: cause})
 }
 

@@ -28,7 +28,7 @@ func (k *keeper) Push(e *transport.CQE) {
 	if e.Send {
 		e.SQ.Release(e.Slot)
 	} else {
-		e.SRQ.Release(1)
+		e.RQ.Release(1)
 	}
 }
 

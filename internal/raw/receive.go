@@ -61,7 +61,7 @@ func (r *RQ) take(d *Device, a *arrival, qpn, tag uint32) *failed {
 	e := &r.cqe
 	*e = transport.CQE{
 		WRID: r.wqe.WRID, Op: transport.CQRecv, QPN: qpn, ByteLen: uint32(len(head) + len(tail) + len(fcs)), Frame: true,
-		Tag: uint64(tag), AppCtx: uint32(vlan), SRQ: r.Queue,
+		Tag: uint64(tag), AppCtx: uint32(vlan), RQ: r.Queue,
 	}
 	if a.verified() {
 		e.Flags |= transport.IPCsumOK
@@ -138,7 +138,7 @@ func (r *RQ) flush(qpn uint32) {
 			Op:     transport.CQRecv,
 			Status: transport.WRFlushErr,
 			QPN:    qpn,
-			SRQ:    r.Queue,
+			RQ:     r.Queue,
 			Frame:  true,
 		}
 		r.cqe.Cause = &transport.Failure{Status: transport.WRFlushErr, QPN: qpn, Reason: "the queue is in the error state"}

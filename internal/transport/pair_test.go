@@ -503,7 +503,7 @@ func (e *pairEnd) received(c *CQE) {
 	r := e.recvs[0]
 	e.recvs = e.recvs[1:]
 	e.rq.Release(1)
-	if c.QPN != e.in.Num || c.SRQ != e.rq {
+	if c.QPN != e.in.Num || c.RQ != e.rq {
 		t.Errorf("the receive is of QP %d", c.QPN)
 	}
 	msg := e.incoming[0]

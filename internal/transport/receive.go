@@ -181,7 +181,7 @@ func (r *responder) newCQE(op CQOp, n uint32) *CQE {
 	*e = CQE{
 		WRID: r.recv.wqe.WRID, Op: op, ByteLen: n,
 		QPN: r.qp.Num, PKeyIndex: r.qp.attr.PKeyIndex,
-		QP: r.qp, SRQ: r.rq,
+		QP: r.qp, RQ: r.rq,
 	}
 	r.recv.tell(e, r.rq.tags)
 	return e

@@ -92,7 +92,7 @@ func (h *rndvStage) next() CQE {
 	}
 	e := h.got[0]
 	h.got = h.got[1:]
-	if e.QP != h.qp || e.QPN != stageQPN || e.SRQ != h.rq {
+	if e.QP != h.qp || e.QPN != stageQPN || e.RQ != h.rq {
 		h.t.Errorf("the completion is of QP %#x: %+v", e.QPN, e)
 	}
 	return e

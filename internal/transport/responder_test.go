@@ -127,7 +127,7 @@ func TestX_RECV_02_CompletionNamesItsQueueAndQP(t *testing.T) {
 		if err := s.doLine("in SEND_ONLY psn=100 data=ab"); err != nil {
 			t.Fatal(err)
 		}
-		if got.SRQ != s.qp.RQ || got.QP != s.qp || got.QPN != stageQPN || got.Send {
+		if got.RQ != s.qp.RQ || got.QP != s.qp || got.QPN != stageQPN || got.Send {
 			t.Errorf("srq=%s: %+v", srq, got)
 		}
 	}

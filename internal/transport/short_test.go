@@ -261,7 +261,7 @@ func sameStep(t *testing.T, seed uint64, n int, long, short twin) {
 func (s *shortSender) completed() (l string) {
 	for _, e := range s.cqes {
 		l += fmt.Sprintln(e.WRID, e.Status, e.Op, e.Flags, e.Solicited, e.ByteLen, e.Imm, e.QPN, e.SrcQP, e.PKeyIndex, e.Send,
-			e.Slot, e.QP == s.qp, e.SRQ == s.qp.RQ, e.Tags)
+			e.Slot, e.QP == s.qp, e.RQ == s.qp.RQ, e.Tags)
 		if e.Send {
 			s.qp.SQ.Release(e.Slot)
 		} else {

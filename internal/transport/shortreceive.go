@@ -122,7 +122,7 @@ func (r *responder) onShortSend(p *link.RxPacket, h wire.BTH) bool {
 	r.step(1, true)
 	e := &qp.Scratch.short
 	e.WRID, e.Op, e.Solicited, e.ByteLen = wrid, CQRecv, h.Solicited(), uint32(len(data))
-	e.QPN, e.PKeyIndex, e.QP, e.SRQ = qp.Num, qp.attr.PKeyIndex, qp, r.rq
+	e.QPN, e.PKeyIndex, e.QP, e.RQ = qp.Num, qp.attr.PKeyIndex, qp, r.rq
 	r.cq.Push(e)
 	if h.AckReq() {
 		r.ack(seq)

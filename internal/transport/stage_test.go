@@ -73,8 +73,8 @@ func (s *stage) Push(e *CQE) {
 	}
 	if e.Tags != nil {
 		e.Tags.Polled(e)
-	} else if e.SRQ != nil {
-		e.SRQ.Release(1)
+	} else if e.RQ != nil {
+		e.RQ.Release(1)
 	}
 	if e.Send {
 		s.qp.SQ.Release(e.Slot)

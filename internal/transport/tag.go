@@ -143,7 +143,7 @@ func (l *TagList) Do(op *TagOp) error {
 // +checklocks:l.mu
 func (l *TagList) complete(op *TagOp, status Status) {
 	l.ops.Add(1)
-	l.cqe = CQE{WRID: op.WRID, Status: status, Op: CQTMAdd + CQOp(op.Op), Flags: l.syncFlag(), SRQ: l.srq, Tags: l}
+	l.cqe = CQE{WRID: op.WRID, Status: status, Op: CQTMAdd + CQOp(op.Op), Flags: l.syncFlag(), RQ: l.srq, Tags: l}
 	if status != Success {
 		l.cqe.Cause = &Failure{Status: status, Reason: "the list has no buffer with this handle; a message may have taken it"}
 	}
@@ -275,7 +275,7 @@ func (e *CQE) Unexpected() bool { return e.Op == CQTMRecv && e.Flags&TMSyncReq !
 // Lose notes that the program does not get the completion e. It takes no lock, as Polled.
 func (e *CQE) Lose() {
 	if e.Unexpected() {
-		e.SRQ.tags.forget()
+		e.RQ.tags.forget()
 	}
 }
 

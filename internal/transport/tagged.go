@@ -107,7 +107,7 @@ func (r *responder) rendezvous() *fault {
 	r.qp.req.read(&v.wqe, &v.tagged, h)
 	e := &r.qp.Scratch.sent
 	*e = CQE{
-		WRID: v.wqe.WRID, Op: v.op, Flags: TMMatch, QPN: r.qp.Num, QP: r.qp, SRQ: r.qp.RQ,
+		WRID: v.wqe.WRID, Op: v.op, Flags: TMMatch, QPN: r.qp.Num, QP: r.qp, RQ: r.qp.RQ,
 		Tags:      r.qp.RQ.tags,
 		PKeyIndex: r.qp.attr.PKeyIndex, Tag: v.tag, AppCtx: v.appCtx,
 	}
@@ -199,7 +199,7 @@ func (r *requester) finishOwn(w *SendWQE, st Status, f *Failure) {
 	if w.Op == OpRead {
 		d := &r.rndvs[r.head&q.mask]
 		e := &r.qp.Scratch.sent
-		*e = CQE{WRID: d.wrid, QPN: r.qp.Num, QP: r.qp, SRQ: r.qp.RQ, PKeyIndex: r.qp.attr.PKeyIndex, ByteLen: w.Length}
+		*e = CQE{WRID: d.wrid, QPN: r.qp.Num, QP: r.qp, RQ: r.qp.RQ, PKeyIndex: r.qp.attr.PKeyIndex, ByteLen: w.Length}
 		d.tell(e, r.qp.RQ.tags)
 		if e.Status = st; st != Success {
 			e.ByteLen, e.Cause = 0, f

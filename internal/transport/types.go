@@ -199,9 +199,9 @@ type CQE struct {
 	Send  bool       // from the send queue
 	Slot  uint32     // if Send: the slots up to and including this one are free once the CQE is polled
 	SQ    *SendQueue // the queue of Slot if QP is nil
-	SRQ   *RecvQueue
-	Tags  *TagList // of a tag list operation or a matched message
-	Cause *Failure // details if Status is not Success
+	RQ    *RecvQueue // unless Send: the queue of the receive, perhaps an SRQ; its slot is free once the CQE is polled
+	Tags  *TagList   // of a tag list operation or a matched message
+	Cause *Failure   // details if Status is not Success
 }
 
 // Failure describes why a work request failed.

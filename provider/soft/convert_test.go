@@ -25,7 +25,7 @@ func TestPollOverwritesEveryField(t *testing.T) {
 		{WRID: 7, Status: transport.RetryExcErr, Cause: &transport.Failure{QPN: 3}},
 		{WRID: 7, Frame: true, Tag: 9, AppCtx: 2},
 	} {
-		e.SRQ = transport.NewRecvQueue(1, 1, true, 0)
+		e.RQ = transport.NewRecvQueue(1, 1, true, 0)
 		var fresh, old verbs.WC
 		old = used()
 		toWC(&fresh, &e)

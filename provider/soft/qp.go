@@ -71,7 +71,8 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if _, tm := driver.Of[any](init.SRQ).(*tmSRQ); tm {
 		slots += transport.OwnRequests
 	}
-	q.OwnSQ.Init(slots, int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
+	sq := &q.OwnSQ
+	sq.Init(slots, int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
 		PortMTU: func() int { return p.ctx.dev.activeMTU().Bytes() },
@@ -90,7 +91,7 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	if !q.xrc {
 		q.setReceives(&in, init)
 	}
-	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(q.OwnSQ.Free()), uint32(q.OwnSQ.MaxSGE()), uint32(q.OwnSQ.MaxInline())
+	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(sq.Free()), uint32(sq.MaxSGE()), uint32(sq.MaxInline())
 	in.Up = qpEvents{up, q}
 	if user, ok := up.(interface{ Memory() prefetch.Target }); ok {
 		in.User = user.Memory()
