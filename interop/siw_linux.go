@@ -235,10 +235,12 @@ func judgeIWARP(env *caseEnv, file string, connections, segments int) error {
 	return err
 }
 
-// dissectIWARP returns what tshark prints of the packets of a file that match a filter.
+// dissectIWARP returns what tshark prints of the packets of a file that match a filter. tshark tries iWARP before the
+// protocols of known ports, since that of a client may be one of these.
 func dissectIWARP(file, filter string, args ...string) (string, error) {
 	out := &proc.Output{}
-	cmd := exec.Command("tshark", append([]string{"-n", "-r", file, "-Y", filter}, args...)...)
+	cmd := exec.Command("tshark", append([]string{"-n", "-o", "tcp.try_heuristic_first:TRUE", "-r", file, "-Y",
+		filter}, args...)...)
 	for _, guess := range []string{"rpcordma", "iser", "nvme-rdma", "smb_direct"} {
 		cmd.Args = append(cmd.Args, "--disable-protocol", guess)
 	}
