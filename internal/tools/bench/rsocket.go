@@ -4,7 +4,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -178,8 +177,11 @@ func keepRSockets(p *endpoint.Pair, n int) (k upkeep, err error) {
 
 // idleCores returns how many cores both processes use while all connections are idle.
 func idleCores(p *endpoint.Pair) (float64, error) {
-	runtime.GC() // garbage of connection set-up
-	time.Sleep(idleTime / 4)
+	endpoint.Settle()
+	if err := p.Call("Settle", endpoint.None{}, &endpoint.None{}); err != nil {
+		return 0, err
+	}
+	time.Sleep(idleTime) // timers of the set-up expire
 	before, err := bothCPU(p)
 	if err != nil {
 		return 0, err

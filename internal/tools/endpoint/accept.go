@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"runtime"
+	"runtime/debug"
 
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -66,6 +67,16 @@ func (s *Second) Heap(_ None, bytes *uint64) error {
 	*bytes = Heap()
 	return nil
 }
+
+// Settle collects garbage of the process, and returns its memory to the system.
+func (s *Second) Settle(None, *None) error {
+	Settle()
+	return nil
+}
+
+// Settle collects garbage of this process, and returns its memory to the system, which Go's runtime would do little by
+// little.
+func Settle() { debug.FreeOSMemory() }
 
 // Heap returns the bytes of this process's heap and stacks, without garbage.
 func Heap() uint64 {
