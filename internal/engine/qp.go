@@ -90,11 +90,12 @@ func (e *Engine) CreateQP(qp *QP, in QPInit) error {
 		Ports: e.ports, Host: s, Owner: qp,
 		Scratch: &s.scratch,
 	}
-	if in.Type != transport.XRCRecv {
+	switch {
+	case in.Type == transport.XRCRecv: // has neither
+	case in.Type == transport.XRCSend, in.SRQ != nil:
 		c.SQ = &qp.OwnSQ
-	}
-	if c.RQ == nil && in.Type != transport.XRCSend && in.Type != transport.XRCRecv {
-		c.RQ = &qp.OwnRQ
+	default:
+		c.SQ, c.RQ = &qp.OwnSQ, &qp.OwnRQ
 	}
 	if qp.xrcd != nil {
 		c.XRCD, c.Relay, c.Guest = qp.xrcd.XRCD, in.Relay, in.Guest

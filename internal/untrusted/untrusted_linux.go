@@ -59,12 +59,17 @@ func within(f func()) {
 // block the signal.
 func unblock() func() {
 	var before unix.Sigset_t
-	urg := unix.Sigset_t{}
-	urg.Val[0] = 1 << (unix.SIGURG - 1)
-	if unix.PthreadSigmask(unix.SIG_UNBLOCK, &urg, &before) != nil {
+	if unix.PthreadSigmask(unix.SIG_UNBLOCK, urgent(), &before) != nil {
 		return func() {}
 	}
 	return func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil) }
+}
+
+// urgent returns the set of the signal.
+func urgent() *unix.Sigset_t {
+	s := new(unix.Sigset_t)
+	s.Val[0] = 1 << (unix.SIGURG - 1)
+	return s
 }
 
 // Close closes a socket that no other goroutine reads or writes. It does so in a thread of its own: the one that has

@@ -141,9 +141,7 @@ func TestCloseOfListener(t *testing.T) {
 // The same holds in a process whose threads block the signal, as those of the C libraries do.
 func TestBlockedSignal(t *testing.T) {
 	runtime.LockOSThread() // and no UnlockOSThread: the thread ends with the goroutine
-	urg := unix.Sigset_t{}
-	urg.Val[0] = 1 << (unix.SIGURG - 1)
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &urg, nil); err != nil {
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, urgent(), nil); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0], "-test.run", "^Test(CloseOf|ReadDrops)", "-test.count=1")

@@ -68,6 +68,15 @@ func (s *Second) Heap(_ None, bytes *uint64) error {
 	return nil
 }
 
+// Heap returns the bytes of this process's heap and stacks, without garbage.
+func Heap() uint64 {
+	runtime.GC()
+	runtime.GC() // releases memory held by finalizers and pools
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc + m.StackInuse
+}
+
 // Settle collects garbage of the process, and returns its memory to the system.
 func (s *Second) Settle(None, *None) error {
 	Settle()
@@ -77,12 +86,3 @@ func (s *Second) Settle(None, *None) error {
 // Settle collects garbage of this process, and returns its memory to the system, which Go's runtime would do little by
 // little.
 func Settle() { debug.FreeOSMemory() }
-
-// Heap returns the bytes of this process's heap and stacks, without garbage.
-func Heap() uint64 {
-	runtime.GC()
-	runtime.GC() // releases memory held by finalizers and pools
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc + m.StackInuse
-}

@@ -68,8 +68,8 @@ func TestMissingLibrariesNameTheCommand(t *testing.T) {
 
 func TestEnvironmentKeepsWhatThereWas(t *testing.T) {
 	s := settings{libraries: "/lib/v", preloads: []string{"/lib/v/s.so", "/lib/v/p.so"}, tree: "/tmp/t"}
-	old := []string{"A=1", "LD_LIBRARY_PATH=/x:/lib/v", "LD_PRELOAD=q.so"}
-	want := []string{"A=1", "LD_LIBRARY_PATH=/lib/v:/x",
+	old := []string{"A=1", "LD_LIBRARY_PATH=/x:/lib/v", "LD_PRELOAD=q.so", "GODEBUG=madvdontneed=1"}
+	want := []string{"A=1", "GODEBUG=madvdontneed=1", "LD_LIBRARY_PATH=/lib/v:/x",
 		"LD_PRELOAD=/lib/v/s.so:/lib/v/p.so:q.so", "VERBENA_SYSFS=/tmp/t"}
 	if got := s.environ(old); !slices.Equal(got, want) {
 		t.Errorf("%q\nwant %q", got, want)

@@ -18,15 +18,14 @@ const (
 // slab is a buffer that is divided into blocks of one size. Streams get those that others have given back before those
 // from fresh on, which nobody has had: the pages of these do not exist yet.
 type slab struct {
-	mem    []byte
-	size   int
-	blocks int
-	given  []int // blocks that were given back, with what the streams have left in them
-	fresh  int
+	mem   []byte
+	size  int
+	given []int // blocks that were given back, with what the streams have left in them
+	fresh int
 }
 
 // free returns the number of free blocks.
-func (s *slab) free() int { return len(s.given) + s.blocks - s.fresh }
+func (s *slab) free() int { return slabBytes/s.size - s.fresh + len(s.given) }
 
 // take returns a free block, of which there is one. used reports whether another stream has had it.
 func (s *slab) take() (block int, used bool) {
@@ -68,7 +67,7 @@ func takeBlock(size int) (s *slab, block int, used bool, err error) {
 	defer slabs.mu.Unlock()
 	list := slabs.of[size]
 	if len(list) == 0 {
-		s = &slab{size: size, blocks: slabBytes / size}
+		s = &slab{size: size}
 		if s.mem, err = verbs.AllocPrivateBuffer(slabBytes); err != nil {
 			return nil, 0, false, err
 		}
@@ -90,7 +89,7 @@ func (s *slab) giveBack(block int) {
 	s.given = append(s.given, block)
 	list := slabs.of[s.size]
 	switch s.free() {
-	case s.blocks:
+	case slabBytes / s.size:
 		for i, other := range list {
 			if other == s {
 				list = append(list[:i], list[i+1:]...)
