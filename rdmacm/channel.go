@@ -23,7 +23,9 @@ type EventChannel struct {
 
 	mu sync.Mutex // its place in the order of locks: manager.go
 	// +checklocks:mu
-	queue []*Event
+	queue []*Event // begins in first when it was empty
+	// +checklocks:mu
+	first [1]*Event
 	// +checklocks:mu
 	closed bool
 	// +checklocks:mu
@@ -268,7 +270,7 @@ func (ch *EventChannel) take(op string, paid bool) (ev *Event, nonblock bool, er
 // +checklocks:ch.mu
 func (ch *EventChannel) updateFD() {
 	if len(ch.queue) == 0 {
-		ch.queue = nil
+		ch.queue = ch.first[:0]
 		if ch.fd != nil {
 			ch.fd.Clear()
 		}

@@ -1,6 +1,7 @@
 package rdmacm
 
 import (
+	"bytes"
 	"syscall"
 
 	"github.com/verbena-rdma/verbena/internal/cm"
@@ -69,6 +70,15 @@ func (m *manager) dispatch(ev *cm.Event) {
 	case cm.EventTimewaitExit:
 		id.push(&Event{Type: EventTimewaitExit})
 	}
+}
+
+// kept returns what dispatch needs of the message of an event, whose bytes belong to the caller of the machine.
+func kept(ev *cm.Event) cmmsg.Msg {
+	switch ev.Type {
+	case cm.EventEstablished, cm.EventDREQ, cm.EventDREP:
+		return nil
+	}
+	return bytes.Clone(ev.Msg)
 }
 
 // refusePath answers a peer that asks for an alternate path: a RoCE connection has the paths that IP finds.

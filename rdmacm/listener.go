@@ -22,6 +22,8 @@ type Listener struct {
 	under atomic.Int32  // handshakes that have begun and whose connections Accept has not returned yet
 	made  chan made     // results of handshakes; has room for all of them
 	freed chan struct{} // has a token after a handshake has ended without a connection
+	work  chan *ID      // requests for goroutines that have ended a handshake
+	idle  atomic.Int32  // the number of these
 
 	mu      sync.Mutex // held by begin; Close holds it to let no more handshakes begin
 	shaking sync.WaitGroup
@@ -40,6 +42,9 @@ const (
 	maxHalfOpen   = 1024
 	maxHandshakes = 2*maxHalfOpen + cm.MaxBacklog
 )
+
+// maxIdle is the limit of goroutines that wait for a request: a new goroutine would have to make its stack grow first.
+const maxIdle = 128
 
 // Listen listens at an address, ":port" or "host:port"; port 0 chooses a free port (getaddrinfo, create_ep and listen
 // in one). As with package net, ":port" is all addresses of both families, and "0.0.0.0:port" those of IPv4. opts may
@@ -70,7 +75,8 @@ func Listen(ctx context.Context, address string, opts *Options) (*Listener, erro
 		_ = id.Close()
 		return nil, err
 	}
-	l := &Listener{id: id, opts: o, made: make(chan made, maxHandshakes), freed: make(chan struct{}, 1)}
+	l := &Listener{id: id, opts: o, made: make(chan made, maxHandshakes), freed: make(chan struct{}, 1),
+		work: make(chan *ID)}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l, nil
 }
@@ -146,9 +152,30 @@ func (l *Listener) begin(op string) (ch *EventChannel, full bool, err error) {
 			return nil, false, err
 		}
 		l.under.Add(1)
-		l.shaking.Go(func() { l.shake(id) })
+		select {
+		case l.work <- id:
+		default:
+			l.shaking.Go(func() { l.shakeAll(id) })
+		}
 	}
 	return ch, true, nil
+}
+
+// shakeAll answers a request, and others as they come. It ends if enough goroutines do that already.
+func (l *Listener) shakeAll(id *ID) {
+	for {
+		l.shake(id)
+		if l.idle.Add(1) > maxIdle {
+			l.idle.Add(-1)
+			return
+		}
+		select {
+		case id = <-l.work:
+			l.idle.Add(-1)
+		case <-l.ctx.Done(): // begin sends no more
+			return
+		}
+	}
 }
 
 // shake answers one request and passes the result to Accept.

@@ -1,7 +1,6 @@
 package rdmacm
 
 import (
-	"bytes"
 	"crypto/rand"
 	"sync"
 	"time"
@@ -55,6 +54,9 @@ type manager struct {
 	batch cm.Batch
 	// +checklocks:mu
 	events eventQueue
+	// Of the datagram that is being sent; it would have an allocation of its own otherwise.
+	// +checklocks:mu
+	to umad.Address
 	// When run looks at the timers next.
 	// +checklocks:mu
 	wakeAt int64
@@ -205,13 +207,14 @@ func (m *manager) flush() {
 		if !ok {
 			continue
 		}
-		_ = m.agent.Send(&umad.Address{
+		m.to = umad.Address{
 			Local: mail.Path.Src, Remote: mail.Path.Dst, TClass: mail.Path.TClass, HopLimit: mail.Path.HopLimit,
 			PKeyIndex: index,
-		}, mail.MAD[:])
+		}
+		_ = m.agent.Send(&m.to, mail.MAD[:])
 	}
 	for _, ev := range m.batch.Events {
-		ev.Msg = bytes.Clone(ev.Msg)
+		ev.Msg = kept(&ev)
 		m.events.push(ev)
 	}
 	m.batch.Reset()

@@ -140,10 +140,10 @@ func (vctx *Context) initAHFromWC(op string, port uint8, wc *WC, grh []byte) (AH
 	if err != nil {
 		return AHAttr{}, err
 	}
-	for _, e := range table {
+	for i, e := range table {
 		if e.GID == h.dgid && !e.GID.IsZero() {
 			attr.IsGlobal = true
-			attr.GRH = GlobalRoute{DGID: h.sgid, FlowLabel: h.flowLabel, SGIDIndex: e.Index, HopLimit: h.hopLimit,
+			attr.GRH = GlobalRoute{DGID: h.sgid, FlowLabel: h.flowLabel, SGIDIndex: i, HopLimit: h.hopLimit,
 				TrafficClass: h.trafficClass}
 			return attr, nil
 		}

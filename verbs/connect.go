@@ -142,7 +142,7 @@ func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 		return GIDChoice{}, err
 	}
 	best, rank := GIDChoice{}, 0
-	for _, e := range table {
+	for i, e := range table {
 		r := 1
 		switch a := e.GID.Addr(); {
 		case e.GID.IsZero():
@@ -153,7 +153,7 @@ func (qp *QP) chooseGID(peer netip.Addr) (GIDChoice, error) {
 			r = 2
 		}
 		if r > rank {
-			best, rank = GIDChoice{Index: e.Index, GID: e.GID}, r
+			best, rank = GIDChoice{Index: i, GID: e.GID}, r
 		}
 	}
 	if rank == 0 {

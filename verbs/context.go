@@ -3,6 +3,7 @@ package verbs
 import (
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 )
 
@@ -152,18 +153,17 @@ func (vctx *Context) gidEntry(op string, port uint8, index int) (GIDEntry, error
 		return GIDEntry{}, newError(op, vctx.obj(), EINVAL, "GID index %d: must be 0 to %d", index, attr.GIDTblLen-1)
 	}
 	table, err := vctx.gidTable(op, port)
-	if err != nil || index >= len(table) {
-		return GIDEntry{Index: index, Port: port}, err
+	var e GIDEntry
+	if err == nil && index < len(table) {
+		e = table[index]
 	}
-	return table[index], nil
+	e.Index, e.Port = index, port
+	return e, err
 }
 
-// gidTable returns the driver's table with Index and Port set.
+// gidTable returns the driver's table; see DriverContext.
 func (vctx *Context) gidTable(op string, port uint8) ([]GIDEntry, error) {
 	table, err := vctx.drv.GIDTable(port)
-	for i := range table {
-		table[i].Index, table[i].Port = i, port
-	}
 	return table, driverError(op, vctx.obj(), err)
 }
 
@@ -179,8 +179,10 @@ func (vctx *Context) QueryGIDTable() ([]GIDEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range table {
+		all = slices.Grow(all, len(table))
+		for i, e := range table {
 			if !e.GID.IsZero() {
+				e.Index, e.Port = i, uint8(port)
 				all = append(all, e)
 			}
 		}

@@ -76,7 +76,8 @@ type DriverContext interface {
 	NumCompVectors() int // at least 1
 	QueryDevice() (DeviceAttr, error)
 	QueryPort(port uint8) (PortAttr, error)
-	// GIDTable returns the port's table; entry i has index i. Empty entries are zero.
+	// GIDTable returns the port's table, which the caller must not change; entry i has index i, whatever its Index and
+	// Port are. Empty entries are zero.
 	GIDTable(port uint8) ([]GIDEntry, error)
 	// PKeyTable returns the port's table, which the caller must not change.
 	PKeyTable(port uint8) ([]uint16, error)

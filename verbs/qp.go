@@ -87,7 +87,7 @@ func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPInitAttr, Dri
 	if init == nil {
 		return nil, newError(op, pd.obj(), EINVAL, "the attributes are nil")
 	}
-	if err := init.checkEx(op, pd.obj()); err != nil {
+	if err := init.checkEx(op, pd); err != nil {
 		return nil, err
 	}
 	if err := init.checkRSS(pd.ctx); err != nil {
@@ -97,7 +97,7 @@ func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPInitAttr, Dri
 	if init.MaxTSOHeader != 0 {
 		qp.maxTSO = pd.ctx.attr.TSOCaps.MaxTSO
 	}
-	qp, err := qp.create(op, pd.obj(), init, create)
+	qp, err := qp.create(op, pd, init, create)
 	if err == nil && init.SendOpsFlags != 0 {
 		qp.ex = newQPEx(qp, init.SendOpsFlags)
 	}
@@ -106,35 +106,36 @@ func (pd *PD) createQP(op string, init *QPInitAttr, create func(*QPInitAttr, Dri
 
 // create creates a QP whose parents are set. owner names its domain in errors.
 func (qp *QP) create(
-	op, owner string, init *QPInitAttr, create func(*QPInitAttr, DriverQPEvents) (DriverQP, error),
+	op string, owner named, init *QPInitAttr, create func(*QPInitAttr, DriverQPEvents) (DriverQP, error),
 ) (*QP, error) {
 	qp.init = *init
 	qp.init.dropUnused()
 	qp.opcodes, qp.hasRQ = opcodesOf[init.Type], qp.init.hasRQ() && qp.table == nil
 	qp.connected = init.Type == QPTypeRC || init.Type == QPTypeUC
 	if err := qp.checkInit(); err != nil {
-		return nil, badInput(op, owner, err)
+		return nil, badInput(op, owner.obj(), err)
 	}
 	if err := qp.ctx.checkRemoved(op, qp); err != nil {
 		return nil, err
 	}
-	if err := use(op, kindQP, qp.parents()); err != nil {
+	var room [qpParents]parent
+	parents := qp.parents(room[:0])
+	if err := use(op, kindQP, parents); err != nil {
 		return nil, err
 	}
-	want := qp.init
-	if want.SRQ != nil {
-		want.Cap.MaxRecvWR, want.Cap.MaxRecvSGE = 0, 0
+	c := &qp.init.Cap
+	if qp.init.SRQ != nil {
+		c.MaxRecvWR, c.MaxRecvSGE = 0, 0
 	}
 	var err error
-	if qp.drv, err = create(&want, (*qpEvents)(qp)); err != nil {
-		drop(kindQP, qp.parents())
-		return nil, driverError(op, owner, err)
+	if qp.drv, err = create(&qp.init, (*qpEvents)(qp)); err != nil {
+		drop(kindQP, parents)
+		return nil, driverError(op, owner.obj(), err)
 	}
 	qp.qpn = qp.drv.QPN()
-	qp.init.Cap = want.Cap
-	qp.most = postLimits{want.Cap.MaxSendSGE, want.Cap.MaxRecvSGE, want.Cap.MaxInlineData}
-	init.Cap = want.Cap
-	qp.sendRoom.Store(want.Cap.MaxSendWR)
+	qp.most = postLimits{c.MaxSendSGE, c.MaxRecvSGE, c.MaxInlineData}
+	init.Cap = *c
+	qp.sendRoom.Store(c.MaxSendWR)
 	return qp, nil
 }
 
@@ -182,9 +183,11 @@ func (qp *QP) checkInit() error {
 	return nil
 }
 
-// parents lists the objects that the QP uses.
-func (qp *QP) parents() []parent {
-	list := make([]parent, 0, 6)
+// qpParents is the largest number of objects that a QP uses.
+const qpParents = 6
+
+// parents appends the objects that the QP uses to a list.
+func (qp *QP) parents(list []parent) []parent {
 	if qp.pd != nil {
 		list = append(list, parent{&qp.pd.lifetime, qp.pd})
 	}
@@ -270,7 +273,8 @@ func (qp *QP) Close() error {
 		return err
 	}
 	qp.ctx.async.purge(&qp.asyncEv)
-	drop(kindQP, qp.parents())
+	var room [qpParents]parent
+	drop(kindQP, qp.parents(room[:0]))
 	qp.asyncEv.wait()
 	return qp.ctx.ended(op, qp)
 }

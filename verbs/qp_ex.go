@@ -13,7 +13,7 @@ func sendOpsOf(t QPType) (ops SendOpsFlags) {
 }
 
 // checkEx checks the attributes that struct ibv_qp_init_attr does not have.
-func (a *QPInitAttr) checkEx(op, obj string) error {
+func (a *QPInitAttr) checkEx(op string, owner named) error {
 	if a.SendOpsFlags == 0 && a.CreateFlags == 0 && a.SourceQPN == 0 && a.MaxTSOHeader == 0 {
 		return nil
 	}
@@ -21,22 +21,23 @@ func (a *QPInitAttr) checkEx(op, obj string) error {
 	const raw, ud = QPCreateScatterFCS | QPCreateCVLANStripping, QPCreateBlockSelfMcastLB | QPCreateSourceQPN
 	switch {
 	case a.SendOpsFlags&^sendOpsAll != 0:
-		return newError(op, obj, EINVAL, "unknown operations %v; must be of %v", a.SendOpsFlags&^sendOpsAll, sendOpsAll)
+		return newError(op, owner.obj(), EINVAL, "unknown operations %v; must be of %v", a.SendOpsFlags&^sendOpsAll,
+			sendOpsAll)
 	case a.CreateFlags&^qpCreateAll != 0:
-		return newError(op, obj, EINVAL, "unknown flags %v; must be of %v", a.CreateFlags&^qpCreateAll, qpCreateAll)
+		return newError(op, owner.obj(), EINVAL, "unknown flags %v; must be of %v", a.CreateFlags&^qpCreateAll, qpCreateAll)
 	case a.SendOpsFlags&^ops != 0:
-		return newError(op, obj, EOPNOTSUPP, "%v is not possible on a QP of type %v, which has %v", a.SendOpsFlags&^ops,
-			a.Type, ops)
+		return newError(op, owner.obj(), EOPNOTSUPP, "%v is not possible on a QP of type %v, which has %v",
+			a.SendOpsFlags&^ops, a.Type, ops)
 	case a.CreateFlags&raw != 0 && a.Type != QPTypeRawPacket:
-		return newError(op, obj, EINVAL, "%v on QP type %v: must be RAW_PACKET", a.CreateFlags&raw, a.Type)
+		return newError(op, owner.obj(), EINVAL, "%v on QP type %v: must be RAW_PACKET", a.CreateFlags&raw, a.Type)
 	case a.CreateFlags&ud != 0 && a.Type != QPTypeUD:
-		return newError(op, obj, EINVAL, "%v on QP type %v: must be UD", a.CreateFlags&ud, a.Type)
+		return newError(op, owner.obj(), EINVAL, "%v on QP type %v: must be UD", a.CreateFlags&ud, a.Type)
 	case a.SourceQPN != 0 && a.CreateFlags&QPCreateSourceQPN == 0:
-		return newError(op, obj, EINVAL, "SourceQPN is given, but the flag SOURCE_QPN is missing")
+		return newError(op, owner.obj(), EINVAL, "SourceQPN is given, but the flag SOURCE_QPN is missing")
 	case a.SourceQPN > 0xffffff:
-		return newError(op, obj, EINVAL, "SourceQPN %#x: must be 0 to 0xffffff", a.SourceQPN)
+		return newError(op, owner.obj(), EINVAL, "SourceQPN %#x: must be 0 to 0xffffff", a.SourceQPN)
 	case a.MaxTSOHeader != 0 && !WRTSO.in(opcodesOf[a.Type]):
-		return newError(op, obj, EINVAL, "MaxTSOHeader on QP type %v: must be UD or RAW_PACKET", a.Type)
+		return newError(op, owner.obj(), EINVAL, "MaxTSOHeader on QP type %v: must be UD or RAW_PACKET", a.Type)
 	}
 	return nil
 }

@@ -119,10 +119,8 @@ func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) error {
 		return fmt.Errorf("QP_CUR_STATE %v: the QP is in %v", attr.CurQPState, m.from)
 	}
 	if m.from == QPSSQD && (m.to == QPSSQD || m.to == QPSRTS) {
-		if now, err := qp.drv.Query(); err != nil {
+		if err := qp.checkDrained(m); err != nil {
 			return err
-		} else if now.SQDraining {
-			return fmt.Errorf("%v->%v: the send queue is still draining; wait for the event SQ_DRAINED", m.from, m.to)
 		}
 	}
 	for _, check := range [...]func(*QP, move, *QPAttr, QPAttrMask) error{
@@ -133,6 +131,18 @@ func (qp *QP) checkModify(m move, attr *QPAttr, mask QPAttrMask) error {
 		}
 	}
 	return nil
+}
+
+// checkDrained checks that nothing is left to send in SQD. It is not inlined: the attributes would take stack of every
+// Modify.
+//
+//go:noinline
+func (qp *QP) checkDrained(m move) error {
+	now, err := qp.drv.Query()
+	if err == nil && now.SQDraining {
+		err = fmt.Errorf("%v->%v: the send queue is still draining; wait for the event SQ_DRAINED", m.from, m.to)
+	}
+	return err
 }
 
 // checkMask compares the attributes with the row of the table. hint is the allowed attributes.

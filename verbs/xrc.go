@@ -108,7 +108,7 @@ func (d *XRCD) CreateQP(init *QPInitAttr) (*QP, error) {
 		return nil, newError(op, d.obj(), EINVAL, "QP type %v: must be XRC_RECV; use PD.CreateQP", init.Type)
 	}
 	qp := &QP{ctx: d.ctx, xrcd: d}
-	return qp.create(op, d.obj(), init, d.drv.CreateQP)
+	return qp.create(op, d, init, d.drv.CreateQP)
 }
 
 // QPOpenAttr names the QP to open (struct ibv_qp_open_attr, enum ibv_qp_open_attr_mask). All fields but Context are
@@ -138,7 +138,7 @@ func (vctx *Context) OpenQP(attr *QPOpenAttr) (*QP, error) {
 	qp := &QP{ctx: vctx, xrcd: attr.XRCD}
 	init := QPInitAttr{Type: attr.Type, Context: attr.Context}
 	open := func(_ *QPInitAttr, up DriverQPEvents) (DriverQP, error) { return attr.XRCD.drv.OpenQP(attr.QPNum, up) }
-	qp, err := qp.create(op, attr.XRCD.obj(), &init, open)
+	qp, err := qp.create(op, attr.XRCD, &init, open)
 	if err != nil {
 		return nil, err
 	}
@@ -192,6 +192,13 @@ func (qp *QP) currentPort() (uint8, error) {
 	if qp.xrcd == nil {
 		return qp.port, nil
 	}
+	return qp.sharedPort()
+}
+
+// sharedPort asks the driver for the port. It is not inlined: the attributes would take stack of every Modify.
+//
+//go:noinline
+func (qp *QP) sharedPort() (uint8, error) {
 	now, err := qp.drv.Query()
 	return now.PortNum, err
 }

@@ -41,6 +41,22 @@ func TestCounterNames(t *testing.T) {
 	}
 }
 
+// AddCounters sees its structs as uint64s.
+func TestCountersAreWords(t *testing.T) {
+	var c Counters
+	for i := range words(&c) {
+		words(&c)[i] = uint64(i) << 32
+	}
+	for i, n := range c.List() {
+		if n.Value != uint64(i)<<32 {
+			t.Errorf("%s is not word %d", n.Name, i)
+		}
+	}
+	if n := len(c.List()); len(words(&c)) != n {
+		t.Errorf("%d words, %d counters", len(words(&c)), n)
+	}
+}
+
 func TestCountersAdd(t *testing.T) {
 	a, b := Counters{UnknownQPN: 1}, Counters{UnknownQPN: 2}
 	b.QP.OutOfSequence, b.Port.TxBytes = 3, 4

@@ -67,19 +67,23 @@ type CQ struct {
 	armed  atomic.Uint32
 	broken atomic.Bool
 	// +checklocks:mu
-	users []int32 // number of QP queues per shard
+	users []int32 // number of QP queues per shard; begins in few
+	few   [2]int32
 	// +checklocks:mu
 	mod moderation
 
 	batch atomic.Pointer[batch] // nil until the first Next
 }
 
-// NewCQ returns a CQ for at least cqe completions. A vector other than 0 selects the shard of the QPs that complete
-// into it, modulo the shard count (V-CQ-08); with 0 the engine selects one.
-func (e *Engine) NewCQ(cqe, vector int, up CQUpcalls) *CQ {
-	return &CQ{
-		eng: e, up: up, vector: vector, cap: uint32(transport.CeilPow2(cqe)), idle: spin.NewBudget(e.slowdown),
-	}
+// InitCQ makes a zero CQ one for at least cqe completions. A vector other than 0 selects the shard of the QPs that
+// complete into it, modulo the shard count (V-CQ-08); with 0 the engine selects one. The CQ is part of an object of the
+// caller, as the QP of CreateQP is.
+//
+// +checklocksignore: nobody else has the CQ yet
+func (e *Engine) InitCQ(cq *CQ, cqe, vector int, up CQUpcalls) {
+	cq.eng, cq.up, cq.vector, cq.cap = e, up, vector, uint32(transport.CeilPow2(cqe))
+	cq.idle = spin.NewBudget(e.slowdown)
+	cq.users = cq.few[:]
 }
 
 // Cap returns the number of completions that the CQ holds.

@@ -3,6 +3,7 @@ package iwtcp
 import (
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/verbena-rdma/verbena/internal/control"
 	"github.com/verbena-rdma/verbena/internal/engine"
@@ -29,5 +30,13 @@ func TestCountersHaveNames(t *testing.T) {
 		if i < 0 || files[i].Value != want {
 			t.Errorf("%s: must be %d in %v", name, want, files)
 		}
+	}
+}
+
+// All counters are uint64s, as engine.AddCounters expects.
+func TestCountersAreWords(t *testing.T) {
+	var c Counters
+	if n := uintptr(len(c.List())); unsafe.Sizeof(c) != n*8 {
+		t.Errorf("%d bytes for %d counters", unsafe.Sizeof(c), n)
 	}
 }

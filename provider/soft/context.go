@@ -38,8 +38,7 @@ func (c *deviceContext) QueryPort(port uint8) (verbs.PortAttr, error) {
 
 // GIDTable returns the GID table.
 func (c *deviceContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
-	p := c.dev.at(port)
-	return p.table.entries(func(a netip.Addr) string { return p.spec.netdev(a, p.iface) }), nil
+	return c.dev.at(port).entries, nil
 }
 
 // SelectGID chooses a GID for a peer.

@@ -60,55 +60,55 @@ func toSGEs(list []verbs.SGE) []transport.SGE {
 	return unsafe.Slice((*transport.SGE)(unsafe.Pointer(unsafe.SliceData(list))), len(list))
 }
 
-// toAttr converts the attributes that mask names.
-func (q *qp) toAttr(a *verbs.QPAttr, mask verbs.QPAttrMask) (t transport.Attr, m transport.Mask, err error) {
-	t = transport.Attr{
-		State:         transport.State(a.QPState),
-		DestQPN:       a.DestQPNum,
-		MTU:           a.PathMTU.Bytes(),
-		PKeyIndex:     a.PKeyIndex,
-		QKey:          a.QKey,
-		RQPSN:         a.RQPSN,
-		SQPSN:         a.SQPSN,
-		Access:        uint32(a.QPAccessFlags) & uint32(mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic|mr.FlushGlobal),
-		MaxRdAtomic:   int(a.MaxRdAtomic),
-		MaxDestRdAtom: int(a.MaxDestRdAtomic),
-		MinRNRTimer:   a.MinRNRTimer,
-		Timeout:       a.Timeout,
-		RetryCnt:      a.RetryCnt,
-		RNRRetry:      a.RNRRetry,
-		SQDNotify:     a.EnSQDAsyncNotify,
-		Port:          a.PortNum,
-		AltPKeyIdx:    a.AltPKeyIndex,
-		AltPort:       a.AltPortNum,
-		AltTimeout:    a.AltTimeout,
-		Mig:           transport.MigState(a.PathMigState),
-	}
+// toAttr converts the attributes that mask names, and writes them to t.
+func (q *qp) toAttr(t *transport.Attr, a *verbs.QPAttr, mask verbs.QPAttrMask) (m transport.Mask, err error) {
+	*t = transport.Attr{}
+	t.State = transport.State(a.QPState)
+	t.DestQPN = a.DestQPNum
+	t.MTU = a.PathMTU.Bytes()
+	t.PKeyIndex = a.PKeyIndex
+	t.QKey = a.QKey
+	t.RQPSN, t.SQPSN = a.RQPSN, a.SQPSN
+	t.Access = uint32(a.QPAccessFlags) & uint32(mr.RemoteWrite|mr.RemoteRead|mr.RemoteAtomic|mr.FlushGlobal)
+	t.MaxRdAtomic, t.MaxDestRdAtom = int(a.MaxRdAtomic), int(a.MaxDestRdAtomic)
+	t.MinRNRTimer = a.MinRNRTimer
+	t.Timeout, t.RetryCnt, t.RNRRetry = a.Timeout, a.RetryCnt, a.RNRRetry
+	t.SQDNotify = a.EnSQDAsyncNotify
+	t.Port = a.PortNum
+	t.AltPKeyIdx, t.AltPort, t.AltTimeout = a.AltPKeyIndex, a.AltPortNum, a.AltTimeout
+	t.Mig = transport.MigState(a.PathMigState)
 	if mask&verbs.QPAttrAV != 0 {
 		if t.Path, err = q.path(a.AHAttr.PortNum, &a.AHAttr); err != nil {
-			return t, 0, err
+			return 0, err
 		}
 		t.PathOwner = a.AHAttr
 	}
 	if mask&verbs.QPAttrPort != 0 && mask&verbs.QPAttrAV == 0 && q.State() == transport.SQD {
-		// The path leaves through the new port: its GID index is of that port's table.
-		now, _ := q.QP.Query()
-		if ah, ok := now.PathOwner.(verbs.AHAttr); ok {
-			ah.PortNum = a.PortNum
-			if t.Path, err = q.path(a.PortNum, &ah); err != nil {
-				return t, 0, err
-			}
-			t.PathOwner = ah
-			mask |= verbs.QPAttrAV
+		if mask, err = q.changePort(t, a.PortNum, mask); err != nil {
+			return 0, err
 		}
 	}
 	if mask&verbs.QPAttrAltPath != 0 {
 		if t.Alt, err = q.path(a.AltAHAttr.PortNum, &a.AltAHAttr); err != nil {
-			return t, 0, fmt.Errorf("alternate path: %w", err)
+			return 0, fmt.Errorf("alternate path: %w", err)
 		}
 		t.AltOwner = a.AltAHAttr
 	}
-	return t, transport.Mask(mask), nil
+	return transport.Mask(mask), nil
+}
+
+// changePort makes the path leave through another port: its GID index is of that port's table then.
+func (q *qp) changePort(t *transport.Attr, port uint8, mask verbs.QPAttrMask) (verbs.QPAttrMask, error) {
+	now, _ := q.QP.Query()
+	ah, ok := now.PathOwner.(verbs.AHAttr)
+	if !ok {
+		return mask, nil
+	}
+	ah.PortNum = port
+	var err error
+	t.Path, err = q.path(port, &ah)
+	t.PathOwner = ah
+	return mask | verbs.QPAttrAV, err
 }
 
 // setPath sets in a the attributes that change when the QP migrates to its alternate path.

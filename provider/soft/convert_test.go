@@ -35,7 +35,8 @@ func TestPollOverwritesEveryField(t *testing.T) {
 		}
 		freshEx, oldEx := verbs.WC{}, used()
 		for _, wc := range []*verbs.WC{&freshEx, &oldEx} {
-			q := &cq{CQ: new(engine.Engine).NewCQ(1, 0, nil)}
+			q := new(cq)
+			new(engine.Engine).InitCQ(&q.CQ, 1, 0, nil)
 			push := e
 			q.Push(&push)
 			if found, err := q.PollOne(wc, true); !found || err != nil {

@@ -14,8 +14,8 @@ import (
 // cq is a DriverCQ.
 type cq struct {
 	verbs.DriverUnsupported
-	*engine.CQ
-	up       *cqEvents
+	engine.CQ
+	up       cqEvents
 	ctx      *deviceContext
 	num      uint32
 	extended bool // completions have fields beyond WCStandardFlags
@@ -104,9 +104,10 @@ func (c *deviceContext) CreateCQ(cqe int, opts *verbs.CQOptions, up verbs.Driver
 	if no := opts.WCFlags &^ fields; no != 0 {
 		return nil, fail(verbs.EOPNOTSUPP, "completion fields %v: not supported; must be among %v", no, fields)
 	}
-	q := &cq{up: &cqEvents{DriverCQEvents: up}, ctx: c, num: c.dev.lastCQ.Add(1)}
+	q := &cq{ctx: c, num: c.dev.lastCQ.Add(1)}
+	q.up.DriverCQEvents = up
 	q.extended = opts.WCFlags&^verbs.WCStandardFlags != 0
-	q.CQ = c.eng.NewCQ(cqe, opts.CompVector, q.up)
+	c.eng.InitCQ(&q.CQ, cqe, opts.CompVector, &q.up)
 	c.dev.objects.cqs.add(q)
 	if opts.WCFlags&(verbs.WCExWithCompletionTimestamp|verbs.WCExWithCompletionTimestampWallclock) != 0 {
 		q.KeepTimes()

@@ -129,7 +129,7 @@ func describeObjects(contexts []*deviceContext, regions *mr.Table, pds []*pd, cq
 		o.SRQs = append(o.SRQs, s.describe(receivers[s.q]))
 	}
 	for _, c := range cqs {
-		o.CQs = append(o.CQs, control.CQ{Num: c.num, CQE: c.Cap(), Users: completers[c.CQ], Context: c.ctx.num})
+		o.CQs = append(o.CQs, control.CQ{Num: c.num, CQE: c.Cap(), Users: completers[&c.CQ], Context: c.ctx.num})
 	}
 	for _, p := range pds {
 		o.PDs = append(o.PDs, control.PD{Num: p.num, Users: users[p.num], Context: p.ctx.num})

@@ -60,13 +60,12 @@ func (t *gidTable) add(g verbs.GID) bool {
 	return true
 }
 
-// entries returns the table in the form of verbs. netdev returns the interface that has an address.
-func (t *gidTable) entries(netdev func(netip.Addr) string) []verbs.GIDEntry {
-	list := make([]verbs.GIDEntry, len(t.gids))
-	for i, g := range t.gids {
-		list[i] = verbs.GIDEntry{GID: g, Index: i, Port: 1}
+// gidEntries returns the table in the form of verbs.
+func (p *portInfo) gidEntries() []verbs.GIDEntry {
+	list := make([]verbs.GIDEntry, len(p.table.gids))
+	for i, g := range p.table.gids {
 		if !g.IsZero() {
-			list[i].Type, list[i].NetDev = verbs.GIDTypeRoCEv2, netdev(g.Addr())
+			list[i] = verbs.GIDEntry{GID: g, Type: verbs.GIDTypeRoCEv2, NetDev: p.spec.netdev(g.Addr(), p.iface)}
 		}
 	}
 	return list

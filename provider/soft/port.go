@@ -18,7 +18,8 @@ type portInfo struct {
 	virtual bool // no network interface of this machine: a link in memory
 	addrs   []netip.Addr
 	table   gidTable
-	gone    bool // the interface does not exist
+	entries []verbs.GIDEntry // of table
+	gone    bool             // the interface does not exist
 	up      bool
 	mtu     int // of the interface
 	speed   int // Mb/s; 0 means unknown
@@ -100,6 +101,7 @@ func (d *device) look(num uint8, old *portInfo) *portInfo {
 		p.table.gids = slices.Clone(old.table.gids)
 	}
 	p.table.update(p.addrs)
+	p.entries = p.gidEntries()
 	return p
 }
 

@@ -75,12 +75,11 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 	sq.Init(slots, int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
 	in := engine.QPInit{
 		Type: transport.Type(init.Type), Num: num, PD: p.num, SigAll: init.SigAll,
-		PortMTU: func() int { return p.ctx.dev.activeMTU().Bytes() },
-		SendCQ:  cqOf(init.SendCQ).CQ,
-		Regions: p.ctx.regions,
+		SendCQ: &cqOf(init.SendCQ).CQ, Regions: p.ctx.regions, Up: qpEvents{up, q},
 	}
 	if init.Type == verbs.QPTypeUD {
 		in.IPOffload = &ipoib
+		in.PortMTU = func() int { return p.ctx.dev.activeMTU().Bytes() }
 	}
 	if init.CreateFlags&verbs.QPCreateSourceQPN != 0 {
 		in.SrcNum = init.SourceQPN
@@ -92,7 +91,6 @@ func (p *pd) createQP(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPEvent
 		q.setReceives(&in, init)
 	}
 	c.MaxSendWR, c.MaxSendSGE, c.MaxInlineData = uint32(sq.Free()), uint32(sq.MaxSGE()), uint32(sq.MaxInline())
-	in.Up = qpEvents{up, q}
 	if user, ok := up.(interface{ Memory() prefetch.Target }); ok {
 		in.User = user.Memory()
 	}
@@ -109,13 +107,13 @@ var ipoib = transport.IPOffload{
 
 // setReceives sets the receive queue and the receive CQ of a QP.
 func (q *qp) setReceives(in *engine.QPInit, init *verbs.QPInitAttr) {
-	in.RecvCQ = cqOf(init.RecvCQ).CQ
+	in.RecvCQ = &cqOf(init.RecvCQ).CQ
 	switch s := driver.Of[any](init.SRQ).(type) {
 	case *srq:
 		in.SRQ = s.q
 		return
 	case *tmSRQ:
-		in.SRQ, in.RecvCQ = s.q, s.cq.CQ
+		in.SRQ, in.RecvCQ = s.q, &s.cq.CQ
 		q.OwnSQ.OwnSlots()
 		return
 	}
@@ -169,7 +167,9 @@ func (q *qp) QPN() uint32 { return q.Num() }
 
 // Modify changes attributes and state.
 func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
-	t, m, err := q.toAttr(attr, mask)
+	t := attrs.Get().(*transport.Attr)
+	defer attrs.Put(t)
+	m, err := q.toAttr(t, attr, mask)
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 			return err
 		}
 	}
-	if err := q.QP.Modify(&t, m&^transport.Mask(verbs.QPAttrCap)); err != nil {
+	if err := q.QP.Modify(t, m&^transport.Mask(verbs.QPAttrCap)); err != nil {
 		if mask&verbs.QPAttrCap != 0 {
 			return errors.Join(verbsError("", err), q.resize(&was))
 		}
@@ -195,6 +195,9 @@ func (q *qp) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	}
 	return nil
 }
+
+// attrs are attributes that no Modify uses now. The engine keeps no pointer to those it gets.
+var attrs = sync.Pool{New: func() any { return new(transport.Attr) }}
 
 // resize changes the room of the queues, and sets the actual sizes in c.
 func (q *qp) resize(c *verbs.QPCap) error {

@@ -152,7 +152,7 @@ func (p *pd) createRaw(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.D
 	q := &rawQP{ctx: p.ctx, pd: p}
 	q.Num, q.PD, q.SigAll, q.Up = num, p.num, init.SigAll, qpEvents{up: up}
 	if init.SendCQ != nil {
-		q.SendCQ = cqOf(init.SendCQ).CQ
+		q.SendCQ = &cqOf(init.SendCQ).CQ
 		q.SQ = transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), max(int(c.MaxInlineData), int(init.MaxTSOHeader)))
 		c.MaxSendWR, c.MaxSendSGE = uint32(q.SQ.Cap()), uint32(q.SQ.MaxSGE())
 	}
@@ -161,7 +161,7 @@ func (p *pd) createRaw(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.D
 		copy(q.RSS.Key[:], init.RxHashConf.Key)
 	} else {
 		q.RQ = &raw.RQ{
-			Queue: transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, p.num), CQ: cqOf(init.RecvCQ).CQ,
+			Queue: transport.NewRecvQueue(int(c.MaxRecvWR), int(c.MaxRecvSGE), false, p.num), CQ: &cqOf(init.RecvCQ).CQ,
 			PD:    p.num,
 			Flags: recvFlags(init.CreateFlags),
 		}

@@ -94,7 +94,7 @@ func (p *pd) createTMSRQ(init *verbs.SRQInitAttr, up verbs.DriverEvents) (verbs.
 		return nil, err
 	}
 	s := &tmSRQ{p.newSRQ("TM", cqOf(init.CQ), &init.Attr, up)}
-	s.q.MatchTags(int(init.TMCap.MaxNumTags), int(init.TMCap.MaxOps), maxTagSGE, s.cq.CQ)
+	s.q.MatchTags(int(init.TMCap.MaxNumTags), int(init.TMCap.MaxOps), maxTagSGE, &s.cq.CQ)
 	s.cq.up.add(s)
 	return s, nil
 }

@@ -77,7 +77,7 @@ func (p *pd) createStream(num uint32, init *verbs.QPInitAttr, up verbs.DriverQPE
 	in := iwtcp.Config{
 		Num: num, PD: p.num, SigAll: init.SigAll,
 		SQ:     transport.NewSendQueue(int(c.MaxSendWR), int(c.MaxSendSGE), int(c.MaxInlineData)),
-		SendCQ: cqOf(init.SendCQ).CQ, RecvCQ: cqOf(init.RecvCQ).CQ,
+		SendCQ: &cqOf(init.SendCQ).CQ, RecvCQ: &cqOf(init.RecvCQ).CQ,
 		Regions: p.ctx.regions, Memory: &p.ctx.dev.inline, Up: qpEvents{up: up},
 	}
 	if s := driver.Of[*srq](init.SRQ); s != nil {

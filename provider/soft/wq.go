@@ -33,7 +33,7 @@ func (p *pd) CreateWQ(init *verbs.WQInitAttr, up verbs.DriverEvents) (verbs.Driv
 	w := &wq{dev: d}
 	w.Num = d.rawUse.lastWQ.Add(1) & 0xffffff
 	w.Queue = transport.NewRecvQueue(int(init.MaxWR), int(init.MaxSGE), false, p.num)
-	w.CQ, w.PD, w.Flags = cqOf(init.CQ).CQ, p.num, raw.RecvFlags(init.CreateFlags)
+	w.CQ, w.PD, w.Flags = &cqOf(init.CQ).CQ, p.num, raw.RecvFlags(init.CreateFlags)
 	w.Fatal = func() { up.Event(verbs.EventWQFatal) }
 	init.MaxWR, init.MaxSGE = uint32(w.Queue.Cap()), uint32(w.Queue.MaxSGE())
 	p.ctx.frames.AddWQ(&w.WQ)

@@ -223,7 +223,7 @@ func (p *pd) createXRCSRQ(init *verbs.SRQInitAttr, up verbs.DriverEvents) (verbs
 	}
 	x, c := driver.Of[*xrcDomain](init.XRCD), cqOf(init.CQ)
 	s := p.newSRQ("XRC", c, &init.Attr, up)
-	in, err := x.XRCD.CreateSRQ(s.q, c.CQ, func() { up.Event(verbs.EventSRQErr) })
+	in, err := x.XRCD.CreateSRQ(s.q, &c.CQ, func() { up.Event(verbs.EventSRQErr) })
 	if err != nil {
 		_ = s.Destroy()
 		return nil, verbsError("", err)
