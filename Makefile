@@ -59,7 +59,7 @@ bench: ## speed and size, as ratios to TCP, compared with the first run here, th
 
 profile: ## cmd/verbena/verbena.pgo anew, from the benchmarks of the data path; for a machine without other work
 	@mkdir -p bin/profile
-	$(GO) test ./provider/soft -run '^$$' -bench 'PingPong|RoundTrip|BothEnds|Write' -cpuprofile bin/profile/soft -o bin/profile/soft.test
+	$(GO) test ./provider/soft -run '^$$' -bench 'PingPong|RoundTrip|BothEnds|Write|ManyQPs' -cpuprofile bin/profile/soft -o bin/profile/soft.test
 	$(GO) test ./rsocket -run '^$$' -bench 'Stream|Request' -cpuprofile bin/profile/rsocket -o bin/profile/rsocket.test
 	$(GO) test ./internal/link/udp -run '^$$' -bench 'Transfer|Turnaround' -cpuprofile bin/profile/udp -o bin/profile/udp.test
 	$(GO) tool pprof -proto bin/profile/soft bin/profile/rsocket bin/profile/udp >cmd/verbena/verbena.pgo
