@@ -135,6 +135,9 @@ type Epoch struct {
 // NewEpoch makes an Epoch that is over once now differs from was.
 func NewEpoch(now *atomic.Uint64, was uint32) Epoch { return Epoch{now, was} }
 
+// Set reports whether e is not the zero Epoch: the packet was sent by reference.
+func (e Epoch) Set() bool { return e.now != nil }
+
 // fence orders the loads before it before the loads after it, on processors that reorder loads.
 var fence atomic.Uint32
 

@@ -129,6 +129,9 @@ func (r *requester) onReadResponse(now int64, at uint32, op wire.Opcode, p *link
 		r.onLostResponse(now)
 		return
 	}
+	if p.Epoch.Set() {
+		r.win.widen()
+	}
 	r.qp.bytes.received += uint64(data.len())
 	r.answered(now, w, off, n)
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -181,6 +182,20 @@ func TestVoidReadResponsesAreAskedForAgain(t *testing.T) {
 			t.Errorf("%s: %+v", name, s.cqes)
 		}
 		s.is(RTS)
+	}
+}
+
+// READ responses by reference widen the window as data by reference does; others do not.
+func TestWindowOfReadsByReference(t *testing.T) {
+	const n = 24 * 1024
+	for limit, e := range map[int]link.Epoch{wideWindow: link.NewEpoch(new(atomic.Uint64), 0), DefaultWindow: {}} {
+		s := newSender(t, RC, nil)
+		s.post(OpRead, s.sges(0, n), nil)
+		s.sends("RC RDMA READ REQUEST 1000 A reth a000 b0b 24576")
+		s.respond(link.RxPacket{Body: patterned(n, 3), Epoch: e})
+		if len(s.cqes) != 1 || s.cqes[0].Status != Success || s.qp.req.win.limit != limit {
+			t.Errorf("%+v, limit %d, want %d", s.cqes, s.qp.req.win.limit, limit)
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func (r *requester) start() {
 	r.una, r.nxt, r.max = qp.attr.SQPSN, qp.attr.SQPSN, qp.attr.SQPSN
 	r.restart = r.una
 	r.life = lives.Add(1)
-	r.win.size = r.win.limit
+	r.win.begin()
 	r.resume()
 }
 

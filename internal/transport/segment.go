@@ -123,6 +123,7 @@ func (r *requester) sendData(now int64, tx *link.TxBatch, w *SendWQE) bool {
 	switch {
 	case ref.share != nil:
 		r.sentByReference = true
+		r.win.widen()
 	case r.offloads(w):
 		if copied = copyPieces(b, info.Len, r.pieces...); copied {
 			qp.IPOffload.Fill(b[info.Len : info.Len+int(n)])

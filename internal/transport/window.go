@@ -16,6 +16,12 @@ package transport
 // DefaultWindow is the number of bytes in flight of a QP without SetWindow.
 const DefaultWindow = 256 << 10
 
+// wideWindow is the limit of a QP whose data goes by reference. Such data takes no room of the receiver, and its packets
+// go through a ring, which makes the sender wait when it is full. The receiver acknowledges what it has copied only at
+// the end of a batch: with less in flight it would wait for the next data then. With more, many QPs could have so much
+// in flight that acknowledgements are late.
+const wideWindow = 16 << 20
+
 // packetCost is the window cost of a packet in addition to its payload, in bytes. It is about half of what Linux
 // charges a receive buffer for the packet's metadata, so a window of half the receive buffer fits it with small and
 // with large packets.
@@ -106,6 +112,22 @@ func (w *window) add(cost int) {
 	if w.shared != nil {
 		w.shared.flight += cost
 	}
+}
+
+// widen sets the limit of a QP whose data goes by reference.
+func (w *window) widen() {
+	if w.limit < wideWindow {
+		w.size += wideWindow - w.limit
+		w.limit = wideWindow
+	}
+}
+
+// begin is for a new connection, whose data may not go by reference.
+func (w *window) begin() {
+	if w.limit == wideWindow { // there was no SetWindow since the last one
+		w.limit = DefaultWindow
+	}
+	w.size = w.limit
 }
 
 // release removes acknowledged packets and enlarges the window.

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
@@ -226,5 +227,43 @@ func TestTimeoutEmptiesThePipe(t *testing.T) {
 	s.timeout()
 	if w.pipe != 0 || w.size != s.qp.req.windowFloor() {
 		t.Errorf("%d bytes in the network, window %d", w.pipe, w.size)
+	}
+}
+
+// Data that goes by reference takes no room of the receiver, so more of it may be in flight. That ends with the
+// connection.
+func TestWindowByReference(t *testing.T) {
+	s := newSender(t, RC, nil)
+	l := &reader{share: link.NewShare(nil, memSize, 0)}
+	s.mem.Share = l.share
+	s.tx.Direct, s.tx.ByReference = l, l
+	const limit, size, many = 2 * link.MinRef, 2 * link.MinRef, 20
+	s.qp.SetWindow(limit, nil)
+	for range many {
+		s.post(OpSend, s.sges(0, size), nil)
+	}
+	for s.qp.Pending() {
+		s.qp.Transmit(s.now, s.tx, 64)
+		s.tx.Reset()
+	}
+	if n := refs(l.sent); n < (many-1)*size {
+		t.Errorf("%d bytes by reference in flight, posted %d", n, many*size)
+	}
+	if w := &s.qp.req.win; w.limit != wideWindow || w.size > wideWindow {
+		t.Errorf("the limit is %d and the size %d, want %d", w.limit, w.size, wideWindow)
+	}
+	for _, st := range []State{Reset, Init, RTR, RTS} {
+		s.modify(st, rtsAttr(), everyMask)
+	}
+	s.tx.Direct, s.tx.ByReference = nil, nil
+	for range 60 {
+		s.post(OpSend, s.sges(0, size), nil)
+	}
+	flight := 0
+	for _, p := range s.out() {
+		flight += len(p.Payload()) + packetCost
+	}
+	if flight == 0 || flight > DefaultWindow {
+		t.Errorf("%d bytes of the next connection in flight, want at most %d", flight, DefaultWindow)
 	}
 }
