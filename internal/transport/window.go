@@ -16,10 +16,10 @@ package transport
 // DefaultWindow is the number of bytes in flight of a QP without SetWindow.
 const DefaultWindow = 256 << 10
 
-// wideWindow is the limit of a QP whose data goes by reference. Such data takes no room of the receiver, and its packets
-// go through a ring, which makes the sender wait when it is full. The receiver acknowledges what it has copied only at
-// the end of a batch: with less in flight it would wait for the next data then. With more, many QPs could have so much
-// in flight that acknowledgements are late.
+// wideWindow is the limit of a QP whose data goes by reference. Such data takes no room of the receiver, and its
+// packets go through a ring, which makes the sender wait when it is full. The receiver acknowledges what it has copied
+// only at the end of a batch: with less in flight it would wait for the next data then. With more, many QPs could have
+// so much in flight that acknowledgements are late.
 const wideWindow = 16 << 20
 
 // packetCost is the window cost of a packet in addition to its payload, in bytes. It is about half of what Linux
