@@ -140,3 +140,30 @@ func TestPollerWithOnePRunsAllShards(t *testing.T) {
 	}
 	t.Error("the poller does not run the other shard")
 }
+
+// A poll that takes packets is not an empty one, although none of them completes a request of the poller: it must not
+// yield the core while the peer WRITEs.
+func TestPollsThatReceiveAreNotEmpty(t *testing.T) {
+	m := newManual(t, 1)
+	a, b := m.NewCQ(64, 0, silent{}), m.NewCQ(64, 0, silent{})
+	qa, qb := pair(t, m.Engine, a, b)
+	defer qa.Destroy()
+	defer qb.Destroy()
+	for i := range uint64(200) {
+		if err := postWrite(qa, i); err != nil {
+			t.Fatal(err)
+		}
+		if n := poll(t, b); n != 0 || b.idle.Misses() > 1 {
+			t.Fatalf("poll %d returned %d completions, %d polls were empty", i, n, b.idle.Misses())
+		}
+		for poll(t, a) == 0 {
+			m.now++
+		}
+	}
+	for i := range uint32(3) {
+		poll(t, b)
+		if b.idle.Misses() != i+2 {
+			t.Errorf("%d polls were empty, want %d", b.idle.Misses(), i+2)
+		}
+	}
+}

@@ -48,6 +48,7 @@ type shard struct {
 	acks     heldAcks
 	counts   counts
 	polling  bool   // the step is one of a poller, so acknowledgements may be held
+	took     bool   // the step has received packets
 	caught   caught // completions for the poller of the step
 	events   []*CQ  // CQs with moderated completion events
 	eventsAt int64  // when the first of them is due
@@ -168,6 +169,9 @@ func (s *shard) pollFor(cq *CQ, now int64, active bool, n, first int, take func(
 		s.polling = active
 		s.step(now)
 		s.polling = false
+		if cq != nil && s.took {
+			cq.idle.Hit() // the poller of a peer that gets WRITEs only has work and no completion
+		}
 		got = s.caught.end(first, take)
 		s.release()
 	}

@@ -31,8 +31,10 @@ func (s *shard) step(now int64) (busy bool) {
 	s.rx.Now = now
 	lost := s.lost.Load() && s.lost.Swap(false)
 	n := 0
+	s.took = false
 	for range rxBatches {
 		n = s.receive()
+		s.took = s.took || n > 0
 		// Packets that the screen has dropped come at a high rate, or not again. To park now would cost a wake-up for each.
 		busy = busy || n > 0 || s.rx.Screened
 		if n < rxMany && (!lost || n == 0) {

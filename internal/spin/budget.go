@@ -87,6 +87,9 @@ func (b *Budget) Hit() {
 	}
 }
 
+// Misses returns the number of empty polls in a row, since the last yield at most.
+func (b *Budget) Misses() uint32 { return b.misses.Load() }
+
 // Miss records an empty poll, and yields or sleeps when the budget is used up.
 func (b *Budget) Miss(y Yielder) {
 	if until := b.sleepUntil.Load(); until != 0 {
