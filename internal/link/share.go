@@ -143,7 +143,7 @@ var fence atomic.Uint32
 
 // Over reports whether the payload read so far may be invalid.
 func (e Epoch) Over() bool {
-	if e.now == nil {
+	if !e.Set() {
 		return false
 	}
 	fence.Add(0)

@@ -193,8 +193,8 @@ func TestWindowOfReadsByReference(t *testing.T) {
 		s.post(OpRead, s.sges(0, n), nil)
 		s.sends("RC RDMA READ REQUEST 1000 A reth a000 b0b 24576")
 		s.respond(link.RxPacket{Body: patterned(n, 3), Epoch: e})
-		if len(s.cqes) != 1 || s.cqes[0].Status != Success || s.qp.req.win.limit != limit {
-			t.Errorf("%+v, limit %d, want %d", s.cqes, s.qp.req.win.limit, limit)
+		if len(s.cqes) != 1 || s.cqes[0].Status != Success || s.qp.req.win.most() != limit {
+			t.Errorf("%+v, limit %d, want %d", s.cqes, s.qp.req.win.most(), limit)
 		}
 	}
 }

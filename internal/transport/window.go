@@ -39,23 +39,29 @@ type window struct {
 	calm  int   // bytes to be acknowledged before the window grows at full speed again; see ease
 	least int64 // shortest round-trip time, ns; 0: no sample yet. Unused if shared is set
 
-	limit  int // maximum of size without pipe
+	limit  int // maximum of size without pipe; see wide
 	size   int
 	flight int
-	pipe   int // bytes that the network holds, 0 with nothing in flight; part of shared.pipe
-	acked  int // bytes acknowledged; may wrap
+	pipe   int32 // bytes that the network holds, 0 with nothing in flight; part of shared.pipe
+	wide   bool  // limit counts as wideWindow at least
+	acked  int   // bytes acknowledged; may wrap
 	shared *Budget
 }
 
 // most returns the maximum of size.
-func (w *window) most() int { return w.limit + w.pipe }
+func (w *window) most() int {
+	if w.wide {
+		return max(w.limit, wideWindow) + int(w.pipe)
+	}
+	return w.limit + int(w.pipe)
+}
 
 // setPipe sets the number of bytes that the network holds.
 func (w *window) setPipe(n int) {
 	if w.shared != nil {
-		w.shared.pipe += n - w.pipe
+		w.shared.pipe += n - int(w.pipe)
 	}
-	w.pipe = n
+	w.pipe = int32(n)
 	w.size = min(w.size, w.most())
 }
 
@@ -84,7 +90,7 @@ func (qp *QP) SetWindow(limit int, shared *Budget) {
 	flight := w.flight
 	w.clear()
 	w.setPipe(0)
-	w.limit, w.size, w.shared = limit, limit, shared
+	w.limit, w.size, w.shared, w.wide = limit, limit, shared, false
 	w.add(flight)
 }
 
@@ -114,21 +120,16 @@ func (w *window) add(cost int) {
 	}
 }
 
-// widen sets the limit of a QP whose data goes by reference.
+// widen makes the window of a QP whose data goes by reference wide.
 func (w *window) widen() {
-	if w.limit < wideWindow {
-		w.size += wideWindow - w.limit
-		w.limit = wideWindow
+	if !w.wide {
+		w.wide = true
+		w.size += max(0, wideWindow-w.limit)
 	}
 }
 
 // begin is for a new connection, whose data may not go by reference.
-func (w *window) begin() {
-	if w.limit == wideWindow { // there was no SetWindow since the last one
-		w.limit = DefaultWindow
-	}
-	w.size = w.limit
-}
+func (w *window) begin() { w.size, w.wide = w.limit, false }
 
 // release removes acknowledged packets and enlarges the window.
 func (w *window) release(cost int) {

@@ -249,8 +249,8 @@ func TestWindowByReference(t *testing.T) {
 	if n := refs(l.sent); n < (many-1)*size {
 		t.Errorf("%d bytes by reference in flight, posted %d", n, many*size)
 	}
-	if w := &s.qp.req.win; w.limit != wideWindow || w.size > wideWindow {
-		t.Errorf("the limit is %d and the size %d, want %d", w.limit, w.size, wideWindow)
+	if w := &s.qp.req.win; w.most() != wideWindow || w.size > wideWindow {
+		t.Errorf("the limit is %d and the size %d, want %d", w.most(), w.size, wideWindow)
 	}
 	for _, st := range []State{Reset, Init, RTR, RTS} {
 		s.modify(st, rtsAttr(), everyMask)
@@ -263,7 +263,26 @@ func TestWindowByReference(t *testing.T) {
 	for _, p := range s.out() {
 		flight += len(p.Payload()) + packetCost
 	}
-	if flight == 0 || flight > DefaultWindow {
-		t.Errorf("%d bytes of the next connection in flight, want at most %d", flight, DefaultWindow)
+	if flight == 0 || flight > limit {
+		t.Errorf("%d bytes of the next connection in flight, want at most %d", flight, limit)
+	}
+}
+
+// A limit that SetWindow has set stays in the next connection, also if it is that of data by reference or more.
+func TestLimitOfTheNextConnection(t *testing.T) {
+	for _, limit := range []int{1 << 20, wideWindow, 2 * wideWindow} {
+		s := newSender(t, RC, nil)
+		w := &s.qp.req.win
+		s.qp.SetWindow(limit, nil)
+		w.widen()
+		if want := max(limit, wideWindow); w.most() != want || w.size != want {
+			t.Errorf("limit %d: %d at most, size %d; want %d", limit, w.most(), w.size, want)
+		}
+		for _, st := range []State{Reset, Init, RTR, RTS} {
+			s.modify(st, rtsAttr(), everyMask)
+		}
+		if w.most() != limit || w.size != limit {
+			t.Errorf("limit %d: %d at most, size %d in the next connection", limit, w.most(), w.size)
+		}
 	}
 }
