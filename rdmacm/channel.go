@@ -53,7 +53,9 @@ func CreateEventChannel() (*EventChannel, error) { return defaultHost.CreateEven
 func (h *Host) CreateEventChannel() (*EventChannel, error) { return newChannel(h), nil }
 
 func newChannel(h *Host) *EventChannel {
-	return &EventChannel{host: h, ready: make(chan struct{}, 1), done: make(chan struct{})}
+	ch := &EventChannel{host: h, ready: make(chan struct{}, 1), done: make(chan struct{})}
+	ch.queue = ch.first[:0] // +checklocksforce: nobody else has the channel yet
+	return ch
 }
 
 // Close destroys the channel (rdma_destroy_event_channel). It closes the IDs that are on it, without waiting for

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/verbena-rdma/verbena/rdmatest"
 )
 
 // shaking is a listener, and a host from which it is dialed.
@@ -19,25 +17,18 @@ type shaking struct {
 }
 
 func newShaking(t *testing.T, prepare func(*ID) error) *shaking {
-	n := rdmatest.New(rdmatest.Config{RealTime: true})
-	var hosts [2]*Host
-	for i := range hosts {
-		a := netip.AddrFrom4([4]byte{198, 18, 0, byte(i + 1)})
-		dev, err := n.NewDevice("d"+a.String(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := NewHost(dev)
+	t.Helper()
+	hosts := hereAndThere(t)
+	for _, h := range hosts {
 		t.Cleanup(func() { _ = h.Close() })
-		hosts[i] = h
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	l, err := Listen(ctx, "198.18.0.1:0", &Options{Host: hosts[0], Prepare: prepare})
+	l, err := Listen(ctx, netip.AddrPortFrom(fuzzThere, 0).String(), &Options{Host: hosts[1], Prepare: prepare})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &shaking{t, ctx, l, hosts[1]}
+	return &shaking{t, ctx, l, hosts[0]}
 }
 
 // connect makes and ends connections at the same time.

@@ -61,17 +61,22 @@ func TestListenerOfNoHost(t *testing.T) {
 	}
 }
 
+// hereAndThere makes a host at fuzzHere and one at fuzzThere, in one network. The caller closes them.
+func hereAndThere(t *testing.T) (hosts []*Host) {
+	t.Helper()
+	fab := rdmatest.New(rdmatest.Config{RealTime: true})
+	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
+		dev, err := fab.NewDevice(a.String(), a)
+		FatalOn(t)(err)
+		hosts = append(hosts, NewHost(dev))
+	}
+	return hosts
+}
+
 // requestTo sends a request of a host at fuzzHere, without QP unless its sizes are given, and takes it at fuzzThere.
 func requestTo(t *testing.T, init *verbs.QPInitAttr) (active, passive *ID, end func()) {
 	t.Helper()
-	fab := rdmatest.New(rdmatest.Config{RealTime: true})
-	ok := FatalOn(t)
-	var hosts []*Host
-	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
-		dev, err := fab.NewDevice(a.String(), a)
-		ok(err)
-		hosts = append(hosts, NewHost(dev))
-	}
+	hosts, ok := hereAndThere(t), FatalOn(t)
 	l, err := hosts[1].CreateID(nil, PSTCP, nil)
 	ok(err)
 	ok(l.BindAddr(fuzzPeer))

@@ -177,15 +177,7 @@ func TestListenOnSomeDevices(t *testing.T) {
 
 // A handshake whose client has given up leaves its place to others.
 func TestHandshakeThatFails(t *testing.T) {
-	fab := rdmatest.New(rdmatest.Config{RealTime: true})
-	var hosts []*Host
-	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
-		dev, err := fab.NewDevice(a.String(), a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hosts = append(hosts, NewHost(dev))
-	}
+	hosts := hereAndThere(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	here, giveUp := context.WithCancel(ctx)

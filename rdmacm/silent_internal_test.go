@@ -8,21 +8,13 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/gsi"
-	"github.com/verbena-rdma/verbena/rdmatest"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
 // dialed is both ends of a connection in memory.
 func dialed(t *testing.T) (active, passive *ID, end func()) {
 	t.Helper()
-	fab := rdmatest.New(rdmatest.Config{RealTime: true})
-	ok := FatalOn(t)
-	var hosts []*Host
-	for _, a := range []netip.Addr{fuzzHere, fuzzThere} {
-		dev, err := fab.NewDevice(a.String(), a)
-		ok(err)
-		hosts = append(hosts, NewHost(dev))
-	}
+	hosts, ok := hereAndThere(t), FatalOn(t)
 	l, err := Listen(t.Context(), ":0", &Options{Host: hosts[1]})
 	ok(err)
 	made := make(chan *ID, 1)
