@@ -20,11 +20,20 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// ownKey returns the key of an address that other processes running these tests do not use.
+// ownKey returns the key of an address that other processes running these tests do not use, and of a port that no socket
+// holds, at this address or at all addresses.
 func ownKey() Key {
 	pid := os.Getpid()
-	return Key{Port: uint16(20000 + rand.IntN(10000)), Addr: netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40,
-		byte(pid), 9})}
+	key := Key{Addr: netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), 9})}
+	for range 1000 {
+		key.Port = uint16(20000 + rand.IntN(10000))
+		fd, err := opener(key)(false)
+		unix.Close(fd)
+		if err == nil {
+			return key
+		}
+	}
+	panic("no free port")
 }
 
 // opener returns a Config.Open for plain sockets.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/link"
@@ -21,10 +20,11 @@ func TestIPv6(t *testing.T) {
 	if err != nil {
 		t.Skip("this system has no IPv6:", err)
 	}
+	port := c.LocalAddr().(*net.UDPAddr).AddrPort().Port()
 	c.Close()
 	dev := get(soft.New(softlink.On(soft.Config{Addrs: []netip.Addr{one}},
 		softlink.Links{Open: func(addrs []netip.Addr, ports int) (link.Link, error) {
-			return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: uint16(20000 + os.Getpid()%10000)})
+			return udp.Open(udp.Config{Addrs: addrs, Ports: ports, Port: port})
 		}})))(t)
 	e := newEnd(t, dev)
 	qa, qb := connect(e, e, verbs.QPTypeRC, nil)
