@@ -467,3 +467,21 @@ func TestV_AE_16_SQDrainedOnce(t *testing.T) {
 		s.raises()
 	}
 }
+
+// V-AE-16: the acknowledgement of a counted request ends the draining as an ACK packet does.
+func TestV_AE_16_SQDrainedByACount(t *testing.T) {
+	s := newShortSender(t, RC, true)
+	s.room = 1000
+	s.postShort(1)
+	s.flush()
+	if len(s.counted) != 1 {
+		t.Fatalf("%d requests were counted, want 1", len(s.counted))
+	}
+	s.modify(SQD, Attr{SQDNotify: true}, MaskSQDNotify)
+	s.raises()
+	s.qp.OnCounted(s.now, &s.counted[0])
+	s.raises("event 5")
+	if s.qp.Draining() {
+		t.Error("still draining")
+	}
+}

@@ -43,7 +43,7 @@ func (qp *QP) OnCounted(now int64, a *link.Ack) {
 		return
 	}
 	r.heardFrom(now)
-	if r.onShortAck(now, a.PSN) {
+	if r.phase == running && r.onShortAck(now, a.PSN) { // in SQD it may end the draining
 		return
 	}
 	r.heard = true
