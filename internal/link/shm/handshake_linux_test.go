@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/untrusted/lingering"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 func TestNoProcessThere(t *testing.T) {
@@ -341,5 +343,49 @@ func TestStrangersAreNotAccepted(t *testing.T) {
 	defer c.Close()
 	if err := <-accepted; err != nil {
 		t.Errorf("a stranger: %v", err)
+	}
+}
+
+// TestInOrderAtTheEndOfTheHandshake: no packet of a path that must stay in order goes over the other link at the moment
+// at which the handshake ends, as the next ones would overtake it.
+func TestInOrderAtTheEndOfTheHandshake(t *testing.T) {
+	var d testDirectory
+	a, b := d.open(t, addrA, 1), d.open(t, addrB, 1)
+	rings := a.ready(addrB, 7).Route.(*route).rings.Load()
+	var next atomic.Pointer[route]
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if r := next.Swap(nil); r != nil {
+				r.resolve(rings, routeOther)
+			}
+		}
+	}()
+	for n := range 20000 {
+		r := &route{begun: time.Now()}
+		path := &link.Path{Src: addrA, Dst: addrB, InOrder: true, Route: r}
+		next.Store(r)
+		for {
+			p, mine := a.p.Place(path, 7, wire.BTHLen+8, false)
+			if !mine {
+				t.Fatalf("attempt %d: a packet goes over the other link", n)
+			}
+			if p != nil {
+				clear(p)
+				wire.BTH(p).Put(wire.UC|wire.SendOnly, 0, 0xFFFF, 7, 1, 0)
+				break
+			}
+		}
+		a.p.Publish()
+		if n%64 == 0 {
+			for len(b.take()) > 0 {
+			}
+		}
 	}
 }

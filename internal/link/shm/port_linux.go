@@ -165,8 +165,13 @@ func (p *port) place(path *link.Path, qpn uint32, n int, kind ring.Kind, refers 
 	r := p.routeOf(path, qpn)
 	to := r.ring(p.index, qpn)
 	if to == nil {
-		waits := r.rings.Load() == nil && r.state.Load() == routeWaits && r.waits(path, p.link.hold)
-		return nil, train || waits
+		if r.state.Load() == routeWaits && r.waits(path, p.link.hold) {
+			return nil, true
+		}
+		// The handshake may have ended just now. The packets after this one go through the ring then.
+		if to = r.ring(p.index, qpn); to == nil {
+			return nil, train
+		}
 	}
 	b, lost := to.place(path, n, kind)
 	switch {
