@@ -23,10 +23,12 @@ func (c *caught) begin(cq *CQ, n int) {
 	}
 }
 
-// put takes a completion of the CQ. It returns false if that must enter the ring: if there is no room, or if the CQ is
-// armed, since it must then raise an event, or be among those that the next one tells of.
+// put takes a completion of the CQ. It returns false if that must enter the ring: if there is no room, if the CQ is
+// armed, since it must then raise an event, or be among those that the next one tells of, or if the ring has got a
+// completion since begin that no shard has pushed. That is one of a tag list operation, which must precede that of the
+// message which its buffer takes.
 func (c *caught) put(e *transport.CQE) bool {
-	if c.n == c.room || arming(c.of.armed.Load()) != disarmed {
+	if c.n == c.room || arming(c.of.armed.Load()) != disarmed || c.of.some.Load() {
 		c.of = nil
 		return false
 	}

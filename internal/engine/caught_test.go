@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/verbena-rdma/verbena/internal/transport"
+	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
 // ordered posts WRITEs to QPs and checks the order in which they complete.
@@ -129,5 +130,56 @@ func TestCaughtCompletionsFreeTheirSlots(t *testing.T) {
 				t.Fatalf("%d of 128 completions", got)
 			}
 		}
+	}
+}
+
+// The completion of a tag list operation that was posted while a poller runs the shard precedes that of the message
+// which the operation's buffer takes.
+func TestCaughtMessagesFollowTheirTagOperation(t *testing.T) {
+	m := newManual(t, 1)
+	cq, other := m.NewCQ(16, 0, silent{}), m.NewCQ(16, 0, silent{})
+	srq := transport.NewRecvQueue(8, 1, true, 0)
+	tags := srq.MatchTags(4, 4, 1, cq)
+	from, to := new(QP), new(QP)
+	from.setQueues(8)
+	from.OwnSQ.Init(8, 1, 64)
+	to.OwnSQ.Init(8+transport.OwnRequests, 1, 64)
+	to.OwnSQ.OwnSlots()
+	for qp, in := range map[*QP]QPInit{from: {RecvCQ: other}, to: {RecvCQ: cq, SRQ: srq}} {
+		in.Type, in.SendCQ, in.Regions, in.Up = transport.RC, other, regions, silent{}
+		if err := m.CreateQP(qp, in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connectQP(t, from, to.Num(), 14)
+	connectQP(t, to, from.Num(), 14)
+	s := to.shard
+	var order []uint64
+	take := func(_ int, e *transport.CQE) { order = append(order, e.WRID) }
+
+	// What pollFor does, and another goroutine meanwhile.
+	s.hold()
+	s.caught.begin(cq, 8)
+	add := transport.TagOp{WRID: 1, Op: transport.TagAdd, Signaled: true, RecvWRID: 2, Tag: 3, Mask: 1<<64 - 1}
+	if err := tags.Do(&add); err != nil {
+		t.Fatal(err)
+	}
+	from.SQ.Lock()
+	w := from.SQ.Next()
+	w.WRID, w.Op, w.Flags, w.Length = 4, transport.OpSend, transport.Inline, wire.TMHLen
+	w.Inline = w.Inline[:wire.TMHLen]
+	wire.TMH(w.Inline).Put(wire.TMEager, 0, 3)
+	from.SQ.Commit()
+	from.SQ.Publish()
+	from.SQ.Unlock()
+	s.runq.push(&from.QP)
+	for range 4 {
+		s.step(m.now)
+	}
+	got := s.caught.end(0, take)
+	s.release()
+	cq.pop(8-got, got, take)
+	if len(order) != 2 || order[0] != 1 || order[1] != 2 {
+		t.Errorf("completions of requests %d, want those of the operation and of the message, 1 and 2", order)
 	}
 }
