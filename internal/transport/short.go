@@ -75,10 +75,11 @@ func (r *requester) placeShort(near link.Direct) bool {
 	return true
 }
 
-// shortPlace returns the place of a packet of n bytes, a counted one unless an earlier request waits for data.
+// shortPlace returns the place of a packet of n bytes, a counted one unless an earlier request waits for data, or the QP
+// waits for the M bit of the peer's packets: an acknowledgement by counting has none.
 func (r *requester) shortPlace(near link.Direct, n int) (b []byte) {
 	qp := r.qp
-	if r.reads > 0 {
+	if r.reads > 0 || qp.attr.Mig != Migrated {
 		b, _ = near.Place(qp.path, qp.attr.DestQPN, n, false)
 	} else {
 		b, _ = near.PlaceCounted(qp.path, qp.attr.DestQPN, n, link.Ack{From: qp, PSN: r.nxt, Life: r.life})

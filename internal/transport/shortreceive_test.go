@@ -427,3 +427,40 @@ func TestCountIsAck(t *testing.T) {
 		t.Errorf("%d counted, %d not; want thousands", counted, not)
 	}
 }
+
+// A QP in REARM learns from the M bit of acknowledgements that its peer is ready to migrate. Those of counted requests
+// have none.
+func TestCountedRequestsAndMigration(t *testing.T) {
+	alt := Attr{Alt: link.Path{Src: srcAddr, Dst: netip.MustParseAddr("192.0.2.9")}, Mig: Rearm}
+	from, to := newShortSender(t, RC, true), newShortReceiver(t, true)
+	for _, s := range []*shortSender{from, to.shortSender} {
+		s.room, s.train = 1000, 1
+		s.modify(RTS, alt, MaskAltPath|MaskMigState)
+	}
+	to.now, to.qp.resp.epsn = 1, firstPSN
+	for range 3 {
+		if err := to.qp.RQ.Post(1, to.sges(0, 64)); err != nil {
+			t.Fatal(err)
+		}
+		from.postShort(1)
+		from.flush()
+		p := &link.RxPacket{Data: from.packets[len(from.packets)-1], Src: dstAddr, Dst: srcAddr}
+		if len(from.counted) > 0 {
+			p.Counter = to
+		}
+		to.qp.OnPacket(to.now, p)
+		if p.Counter != nil && to.qp.Count(p) {
+			from.qp.OnCounted(from.now, &from.counted[len(from.counted)-1])
+			continue
+		}
+		to.packets = nil
+		to.qp.Transmit(to.now, to.tx, 32)
+		from.qp.OnPacket(from.now, &link.RxPacket{Data: to.packets[0], Src: dstAddr, Dst: srcAddr})
+	}
+	if got := to.qp.Attr().Mig; got != Armed {
+		t.Errorf("the receiver has migration state %d, want ARMED", got)
+	}
+	if got := from.qp.Attr().Mig; got != Armed {
+		t.Errorf("the sender has migration state %d, want ARMED", got)
+	}
+}
