@@ -69,6 +69,9 @@ func (m *Machine) enterTimewait(now int64, id *ID) {
 	m.stopWaiting(id)
 	id.decided()
 	m.removeQP(id)
+	if id.state != StateDREQRcvd { // it is that of the RTU, and not that of the DREP
+		id.answer = nil
+	}
 	id.state, id.lap = StateTimewait, lapIdle
 	m.arm(id, now+peerWait(id.ackTimeout))
 }

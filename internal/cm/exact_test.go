@@ -98,6 +98,27 @@ func TestCrossedDREQs(t *testing.T) {
 	}
 }
 
+// Nor has the answer to a DREQ that comes in TIMEWAIT: the peer may not have got ours.
+func TestAnswersInTimewait(t *testing.T) {
+	for _, end := range []string{"disconnect i;in DREP", "destroy i", "in REJ about=other"} {
+		s := script(t, "connect i life=24", "in REP", "establish i private=ABCD")
+		s.run(strings.Split(end, ";")...)
+		s.run("in DREQ qp=11")
+		answers := 0
+		for mad := range s.sent {
+			if msg := cmmsg.Msg(mad[:]); msg.Kind() == cmmsg.KindDREP {
+				answers++
+				if slices.ContainsFunc(msg.Private(), func(b byte) bool { return b != 0 }) {
+					t.Errorf("%s: private data % x", end, msg.Private()[:8])
+				}
+			}
+		}
+		if answers != 1 {
+			t.Errorf("%s: %d answers", end, answers)
+		}
+	}
+}
+
 // A REJ because of a time-out names the peer's own number: it passes if that is known. Others do not.
 func TestGuardAndRejections(t *testing.T) {
 	m := New(Config{Seed: [32]byte{1}})
