@@ -92,13 +92,14 @@ static const char *find(const struct named *list, size_t n, unsigned int value, 
 const char *umad_class_str(uint8_t mgmt_class)
 {
 	static const struct named classes[] = {
-		{0x01, "Subn"}, {0x81, "SubnDirected"}, {0x03, "SA"}, {0x04, "Performance"}, {0x05, "BM"},
-		{0x06, "DevMgt"}, {0x07, "CM"}, {0x08, "SNMP"}, {0x10, "DevAdm"},
+		{0x01, "Subn"}, {0x81, "Subn"}, {0x03, "SubnAdm"}, {0x04, "Perf"}, {0x05, "BM"}, {0x06, "DevMgt"},
+		{0x07, "ComMgt"}, {0x08, "SNMP"}, {0x10, "DevAdm"}, {0x11, "BootMgt"}, {0x12, "BIS"},
+		{0x21, "CongestionManagment"}, // spelled so in libibumad
 	};
 
 	if ((mgmt_class >= 0x09 && mgmt_class <= 0x0f) || (mgmt_class >= 0x30 && mgmt_class <= 0x4f))
 		return "Vendor";
-	return FIND(classes, mgmt_class, "<unknown>");
+	return FIND(classes, mgmt_class, mgmt_class >= 0x10 && mgmt_class <= 0x2f ? "Application" : "<unknown>");
 }
 
 const char *umad_method_str(uint8_t mgmt_class, uint8_t method)
@@ -121,8 +122,8 @@ const char *umad_method_str(uint8_t mgmt_class, uint8_t method)
 const char *umad_common_mad_status_str(uint16_t status)
 {
 	static const struct named invalid[] = {
-		{0x04, "Bad version"}, {0x08, "Method not supported"}, {0x0c, "Method/attribute combination not supported"},
-		{0x1c, "Invalid attribute/modifier"},
+		{0x04, "Bad Version"}, {0x08, "Method not supported"}, {0x0c, "Method/Attribute combo not supported"},
+		{0x1c, "Invalid attribute/modifier field"},
 	};
 	unsigned int s = ntohs(status);
 
@@ -138,28 +139,53 @@ const char *umad_common_mad_status_str(uint16_t status)
 const char *umad_sa_mad_status_str(uint16_t status)
 {
 	static const struct named sa[] = {
-		{0, "Success"}, {1, "No resources"}, {2, "Request invalid"}, {3, "No records"}, {4, "Too many records"},
-		{5, "Invalid GID"}, {6, "Insufficient components"}, {7, "Request denied"},
+		{0, "Success"}, {1, "No Resources"}, {2, "Request Invalid"}, {3, "No Records"}, {4, "Too Many Records"},
+		{5, "Invalid GID"}, {6, "Insufficient Components"}, {7, "Request Denied"}, {8, "Priority Suggested"},
 	};
 
-	return FIND(sa, ntohs(status) >> 8, "<unknown>");
+	return FIND(sa, ntohs(status) >> 8, "Undefined Error");
 }
 
 const char *umad_attribute_str(uint8_t mgmt_class, uint16_t attribute)
 {
 	static const struct named common[] = {
-		{0x0001, "ClassPortInfo"}, {0x0002, "Notice"}, {0x0003, "InformInfo"},
+		{0x0001, "Class Port Info"}, {0x0002, "Notice"}, {0x0003, "Inform Info"},
+	};
+	static const struct named sm[] = {
+		{0x0010, "NodeDescription"}, {0x0011, "NodeInfo"}, {0x0012, "SwitchInfo"}, {0x0014, "GUIDInfo"},
+		{0x0015, "PortInfo"}, {0x0016, "P_KeyTable"}, {0x0017, "SLtoVLMappingTable"}, {0x0018, "VLArbitrationTable"},
+		{0x0019, "LinearForwardingTable"}, {0x001a, "RandomForwardingTable"}, {0x001b, "MulticastForwardingTable"},
+		{0x001c, "LinkSpeedWidthPairsTable"}, {0x001d, "VendorSpecificMadsTable"}, {0x001e, "HierarchyInfo"},
+		{0x0020, "SMInfo"}, {0x0030, "VendorDiag"}, {0x0031, "LedInfo"}, {0x0032, "CableInfo"},
+		{0x0033, "PortInfoExtended"},
+	};
+	static const struct named sa[] = {
+		{0x0011, "NodeRecord"}, {0x0012, "PortInfoRecord"}, {0x0013, "SLtoVLMappingTableRecord"},
+		{0x0014, "SwitchInfoRecord"}, {0x0015, "LinearForwardingTableRecord"}, {0x0016, "RandomForwardingTableRecord"},
+		{0x0017, "MulticastForwardingTableRecord"}, {0x0018, "SMInfoRecord"},
+		{0x0019, "LinkSpeedWidthPairsTableRecord"}, {0x0020, "LinkRecord"}, {0x0030, "GuidInfoRecord"},
+		{0x0031, "ServiceRecord"}, {0x0033, "P_KeyTableRecord"}, {0x0035, "PathRecord"},
+		{0x0036, "VLArbitrationTableRecord"}, {0x0038, "MCMemberRecord"}, {0x0039, "TraceRecord"},
+		{0x003a, "MultiPathRecord"}, {0x003b, "ServiceAssociationRecord"}, {0x003c, "HierarchyInfoRecord"},
+		{0x003d, "CableInfoRecord"}, {0x003e, "PortInfoExtendedRecord"}, {0x00f3, "InformInfoRecord"},
 	};
 	static const struct named cm[] = {
 		{0x0010, "ConnectRequest"}, {0x0011, "MsgRcptAck"}, {0x0012, "ConnectReject"}, {0x0013, "ConnectReply"},
 		{0x0014, "ReadyToUse"}, {0x0015, "DisconnectRequest"}, {0x0016, "DisconnectReply"},
 		{0x0017, "ServiceIDResReq"}, {0x0018, "ServiceIDResReqResp"}, {0x0019, "LoadAlternatePath"},
-		{0x001a, "AlternatePathResponse"},
+		{0x001a, "AlternatePathResponse"}, {0x001b, "SuggestAlternatePath"}, {0x001c, "SuggestPathResponse"},
 	};
 	unsigned int a = ntohs(attribute);
-	const char *name = FIND(common, a, NULL);
+	const char *name = FIND(common, a, "<unknown>");
 
-	if (!name && mgmt_class == 0x07)
-		name = FIND(cm, a, NULL);
-	return name ? name : "<unknown>";
+	switch (mgmt_class) {
+	case 0x01:
+	case 0x81:
+		return FIND(sm, a, name);
+	case 0x03:
+		return FIND(sa, a, name);
+	case 0x07:
+		return FIND(cm, a, name);
+	}
+	return name;
 }

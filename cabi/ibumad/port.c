@@ -60,9 +60,9 @@ int umad_open_port(const char *name, int portnum)
 	if (!p)
 		return -ENOMEM;
 	name = um_name(name, room);
-	p->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE);
+	p->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE | EFD_NONBLOCK); // as the kernel's file is opened
 	pthread_mutex_lock(&mu);
-	int e = !name || portnum < 0 || portnum > 1 ? ENODEV : p->fd < 0 ? errno : load();
+	int e = !name ? ENODEV : portnum < 0 || portnum > 1 ? EINVAL : p->fd < 0 ? errno : load();
 	if (!e)
 		e = engine->open(name, p->fd, &p->h);
 	if (!e) {
@@ -120,8 +120,9 @@ int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long method
 
 	if (methods)
 		memcpy(mask, methods, sizeof mask);
-	int e = add(fd, mgmt_class, version, mask, &agent);
-	return e ? -e : (int)agent;
+	if (!handle(fd))
+		return -EINVAL;
+	return add(fd, mgmt_class, version, mask, &agent) ? -EPERM : (int)agent;
 }
 
 int umad_register_oui(int fd, int mgmt_class, uint8_t rmpp, uint8_t oui[3], long methods[16 / sizeof(long)])
@@ -131,12 +132,17 @@ int umad_register_oui(int fd, int mgmt_class, uint8_t rmpp, uint8_t oui[3], long
 	return umad_register(fd, mgmt_class, 1, rmpp, methods);
 }
 
+// umad_register2 tells the program the flags that it knows if there are others.
 int umad_register2(int fd, struct umad_reg_attr *a, uint32_t *agent)
 {
+	const uint32_t known = 1; // UMAD_USER_RMPP
+
 	if (!a || !agent)
 		return EINVAL;
-	if (a->flags & ~1u) // all but UMAD_USER_RMPP
-		return EOPNOTSUPP;
+	if (a->flags & ~known) {
+		a->flags = known;
+		return EINVAL;
+	}
 	return add(fd, a->mgmt_class, a->mgmt_class_version, a->method_mask, agent);
 }
 
@@ -212,7 +218,8 @@ static int too_small(int fd, int *length, int timeout_ms)
 	return failed(ENOSPC);
 }
 
-// umad_recv returns the number of the agent. timeout_ms 0: the descriptor's flags say whether it waits.
+// umad_recv returns the number of the agent. With timeout_ms 0 it does not wait, unless the program has changed the
+// descriptor's flags.
 int umad_recv(int fd, void *umad, int *length, int timeout_ms)
 {
 	void *h = handle(fd);
@@ -228,7 +235,7 @@ int umad_recv(int fd, void *umad, int *length, int timeout_ms)
 		if (timeout_ms && (e = umad_poll(fd, timeout_ms)))
 			return e;
 		if (read(fd, &one, sizeof one) != sizeof one)
-			return -errno;
+			return -errno; // another thread may have taken what umad_poll has seen
 		e = engine->take(h, &m);
 	} while (e == EAGAIN);
 	if (e)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <infiniband/umad.h>
+#include <infiniband/umad_str.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <stdio.h>
@@ -63,12 +64,45 @@ static void refused(int port)
 	WANT_NEG(umad_poll(-1, 0), EINVAL);
 	WANT_NEG(umad_recv(-1, &m, &length, 0), EINVAL);
 	WANT_NEG(umad_recv(port, &m, &small, 20), ETIMEDOUT); // it does not know how long the next one is
-	MUST(small == LENGTH - 1 && !fcntl(port, F_SETFL, O_NONBLOCK));
-	WANT_NEG(umad_recv(port, &m, &length, 0), EAGAIN);
-	WANT_NEG(umad_recv(port, &m, &small, 0), EAGAIN);
-	MUST(!fcntl(port, F_SETFL, 0));
+	MUST(small == LENGTH - 1);
+	WANT_NEG(umad_recv(port, &m, &length, 0), EWOULDBLOCK); // 0 does not wait
+	WANT_NEG(umad_recv(port, &m, &small, 0), EWOULDBLOCK);
 	WANT_NEG(umad_send(-1, 0, &m, LENGTH, 0, 0), EINVAL);
 	WANT_NEG(umad_send(port, 0, &m, LENGTH + 1, 0, 0), EINVAL);
+}
+
+// registers has registrations fail. server has the method of mask.
+static void registers(int port, long mask[])
+{
+	struct umad_reg_attr a = {.mgmt_class = CLASS, .mgmt_class_version = 1, .flags = UMAD_USER_RMPP | 8};
+	uint32_t agent;
+
+	MUST(umad_register(-1, CLASS, 1, 0, NULL) == -EINVAL);
+	MUST(umad_register(port, CLASS, 1, 0, mask) == -EPERM && umad_register(port, 0x81, 1, 0, NULL) == -EPERM);
+	MUST(umad_register2(port, &a, &agent) == EINVAL && a.flags == UMAD_USER_RMPP); // those that are known
+	MUST(!umad_register2(port, &a, &agent) && !umad_unregister(port, agent));
+}
+
+#define SAYS(call, text) MUST(!strcmp(call, text))
+
+// names are those of libibumad.
+static void names(void)
+{
+	SAYS(umad_class_str(0x81), "Subn");
+	SAYS(umad_class_str(0x03), "SubnAdm");
+	SAYS(umad_class_str(0x30), "Vendor");
+	SAYS(umad_class_str(0x22), "Application");
+	SAYS(umad_class_str(0x99), "<unknown>");
+	SAYS(umad_method_str(0x03, 0x92), "GetTableResp");
+	SAYS(umad_common_mad_status_str(htons(0x0c)), "Method/Attribute combo not supported");
+	SAYS(umad_sa_mad_status_str(htons(0x0300)), "No Records");
+	SAYS(umad_sa_mad_status_str(htons(0x0900)), "Undefined Error");
+	SAYS(umad_attribute_str(0x04, htons(1)), "Class Port Info");
+	SAYS(umad_attribute_str(0x81, htons(0x15)), "PortInfo");
+	SAYS(umad_attribute_str(0x03, htons(0x35)), "PathRecord");
+	SAYS(umad_attribute_str(0x03, htons(2)), "Notice");
+	SAYS(umad_attribute_str(0x07, htons(0x1c)), "SuggestPathResponse");
+	SAYS(umad_attribute_str(0x04, htons(0x35)), "<unknown>");
 }
 
 // devices has calls about devices succeed, which leave errno, and fail.
@@ -81,7 +115,8 @@ static void devices(void)
 	MUST(!umad_get_ca("vrb_lo", &ca) && !strcmp(ca.ca_name, "vrb_lo") && ca.numports == 1 && !umad_release_ca(&ca));
 	MUST(!umad_get_port("vrb_lo", 0, &p) && p.portnum == 1 && !umad_release_port(&p) && !errno);
 	MUST(umad_get_ca("none", &ca) == -ENODEV && umad_get_port("vrb_lo", -1, &p) < 0);
-	MUST(umad_open_port("vrb_lo", -1) < 0 && umad_open_port("vrb_lo", 2) < 0);
+	MUST(umad_open_port("vrb_lo", -1) == -EINVAL && umad_open_port("vrb_lo", 2) == -EINVAL);
+	MUST(umad_open_port("none", 1) == -ENODEV);
 }
 
 int main(void)
@@ -97,6 +132,8 @@ int main(void)
 	int server = umad_register(port, CLASS, 1, 0, methods), client = umad_register(port, CLASS, 1, 0, NULL);
 	MUST(server >= 0 && client >= 0 && server != client);
 	refused(port);
+	registers(port, methods);
+	names();
 	devices();
 	MUST(poll(&p, 1, 0) == 0);
 
