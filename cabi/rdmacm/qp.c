@@ -168,9 +168,20 @@ int rdma_create_qp(struct rdma_cm_id *o, struct ibv_pd *pd, struct ibv_qp_init_a
 	return e;
 }
 
+// detach detaches the QP from a group, which the ID has joined on.
+static int detach(struct cm_id *id, struct cm_group *g)
+{
+	int e = g->attached && id->o.qp ? ibv_detach_mcast(id->o.qp, &g->gid, 0) : 0;
+
+	g->attached = 0;
+	return e;
+}
+
+// rdma_destroy_qp leaves no group: the groups are the ID's.
 void rdma_destroy_qp(struct rdma_cm_id *o)
 {
-	cm_leave_groups(CM_ID(o));
+	for (struct cm_group *g = CM_ID(o)->groups; g; g = g->next)
+		detach(CM_ID(o), g);
 	if (o->qp)
 		ibv_destroy_qp(o->qp);
 	o->qp = NULL;
@@ -312,11 +323,8 @@ static int same(const struct sockaddr_storage *a, const struct sockaddr *b)
 
 static int leave(struct cm_id *id, struct cm_group *g)
 {
-	int e = 0;
+	int e = detach(id, g);
 
-	if (g->attached && id->o.qp)
-		e = ibv_detach_mcast(id->o.qp, &g->gid, 0);
-	g->attached = 0;
 	pthread_mutex_lock(&cm_mu);
 	int left = CM_CALL(id, leave, &g->addr);
 	pthread_mutex_unlock(&cm_mu);

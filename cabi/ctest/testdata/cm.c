@@ -444,6 +444,25 @@ static void forked(void)
 	rdma_destroy_event_channel(ch);
 }
 
+// joined joins a group and destroys the QP: the ID is in the group until it leaves.
+static void joined(void)
+{
+	struct ibv_qp_init_attr a = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_UD}, b = a;
+	struct sockaddr_in here = local(0), group = local(0), other = local(0);
+	struct rdma_cm_id *id;
+
+	group.sin_addr.s_addr = htonl(0xEF010203);
+	other.sin_addr.s_addr = htonl(0xEF010204);
+	MUST(!rdma_create_id(NULL, &id, NULL, RDMA_PS_UDP) && !rdma_bind_addr(id, (struct sockaddr *)&here));
+	MUST(!rdma_create_qp(id, NULL, &a) && !rdma_join_multicast(id, (struct sockaddr *)&group, NULL));
+	MUST(!rdma_join_multicast(id, (struct sockaddr *)&other, NULL));
+	rdma_destroy_qp(id);
+	MUST(!id->qp && !rdma_leave_multicast(id, (struct sockaddr *)&group));
+	FAILS(rdma_leave_multicast(id, (struct sockaddr *)&group), EADDRNOTAVAIL);
+	MUST(!rdma_create_qp(id, NULL, &b) && !rdma_join_multicast(id, (struct sockaddr *)&group, NULL));
+	rdma_destroy_ep(id); // in both groups
+}
+
 // An address that is none: the result is for gai_strerror, and errno is set too.
 static void unknown(void)
 {
@@ -465,6 +484,7 @@ int main(void)
 	endpoints(FAMILY_IB);
 	sockets();
 	datagrams();
+	joined();
 	watched();
 	shared();
 	forked();
