@@ -22,7 +22,7 @@ const char *ibv_port_state_str(enum ibv_port_state s)
 {
 	static const char *const list[] = {"no state change (NOP)", "down", "init", "armed", "active", "active defer"};
 
-	return s <= IBV_PORT_ACTIVE_DEFER ? list[s] : "invalid state";
+	return name_of(list, COUNT(list), s);
 }
 
 const char *ibv_event_type_str(enum ibv_event_type t)

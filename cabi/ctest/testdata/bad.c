@@ -73,6 +73,8 @@ static void devices(void)
 	struct ibv_query_device_ex_input input = {.comp_mask = 1};
 	struct ibv_async_event event;
 
+	WANT(strcmp(ibv_port_state_str(77), "unknown"), 0);
+	WANT(strcmp(ibv_port_state_str(IBV_PORT_ACTIVE_DEFER), "active defer"), 0);
 	BOTH(ibv_query_port(ctx, 0, &port), EINVAL);
 	WANT(ibv_query_port(ctx, 9, &port), EINVAL);
 	MINUS(ibv_query_gid(ctx, 9, 0, &gid), EINVAL);
