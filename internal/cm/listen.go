@@ -199,20 +199,10 @@ func (p *ListenParams) fits(dst, gid netip.Addr) int {
 	return 0
 }
 
-var thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
-
-// plausible reports whether src can be the address of a peer whose packet came from ip: loopback addresses come over
-// loopback.
-func plausible(src, ip netip.Addr) bool {
-	switch {
-	case src.IsUnspecified() || src.IsMulticast() || thisNetwork.Contains(src) ||
-		src == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return false
-	case src.IsLoopback():
-		return ip.Unmap().IsLoopback()
-	}
-	return true
-}
+// plausible reports whether a request that came from ip may name src as its source: only ip itself. Otherwise the peer
+// chose the address that a program sees, and with it passed for another host. On RoCE the source address of a request
+// is its GID, in Linux too.
+func plausible(src, ip netip.Addr) bool { return src.Unmap() == ip.Unmap().WithZone("") }
 
 // Limit is the number of requests that may hold a place.
 func (b *Backlog) Limit() int { return int(b.limit) }

@@ -42,7 +42,8 @@ func TestFloodOfLookups(t *testing.T) {
 	for ms := range 1200 {
 		for range 20 { // 20,000 a second
 			forged++
-			send(netip.AddrFrom4([4]byte{198, 18, byte(forged >> 8), byte(forged)}), look(thereAddr, forged))
+			from := netip.AddrFrom4([4]byte{198, 18, byte(forged >> 8), byte(forged)})
+			send(from, look(from, forged))
 		}
 		if ms == 200 || ms == 780 { // again after 0.58 s
 			send(honestAddr, look(honestAddr, 0x7777))

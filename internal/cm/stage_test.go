@@ -1,6 +1,7 @@
 package cm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -430,10 +431,11 @@ func requestArgs(a *args, id uint32) cmmsg.REQFields {
 	}
 }
 
-// ipHeaderArg puts rdma_cm's addresses in front of private data: from= and at=, header=none for none, version= for
-// another one.
+// ipHeaderArg puts rdma_cm's addresses in front of private data: from=, that of the packet without it, and at=,
+// header=none for none, version= for another one.
 func ipHeaderArg(a *args, private []byte) []byte {
-	from, at := a.str("from", thereAddr.String()), a.str("at", hereAddr.String())
+	from := a.str("from", cmp.Or(a.pairs["src"], thereAddr.String()))
+	at := a.str("at", hereAddr.String())
 	version := uint8(a.num("version", 0))
 	if a.str("header", "") == "none" {
 		return private
