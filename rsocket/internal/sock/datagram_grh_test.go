@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/rs"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -83,6 +84,7 @@ func TestConnectedSocketDropsOthers(t *testing.T) {
 	d.others.add(&w)
 	q := &datagramQP{mem: make([]byte, 3*recvSlot), slots: 3}
 	arrive := func(slot int, from netip.AddrPort, text string) bool {
+		wire.GRH(q.mem[slot*recvSlot:][:grhLen]).Put(from.Addr(), other.Addr(), 0, 64, 0, 100)
 		b := append(rs.AppendHeader(q.mem[slot*recvSlot+grhLen:][:0], from), text...)
 		return q.received(d, slot, grhLen+len(b))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/rs"
 	"github.com/verbena-rdma/verbena/internal/seam"
+	"github.com/verbena-rdma/verbena/internal/wire"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -141,7 +142,8 @@ func (q *datagramQP) progress(d *Datagram) (any bool) {
 	return any
 }
 
-// received processes a received message. It reports whether the message keeps its slot.
+// received processes a received message. It reports whether the message keeps its slot. The address in the header must
+// be that of the packet: its sender could name any other one, also that of the only peer of a connected socket.
 //
 // +checklocks:d.mu
 func (q *datagramQP) received(d *Datagram, slot, n int) bool {
@@ -149,7 +151,7 @@ func (q *datagramQP) received(d *Datagram, slot, n int) bool {
 		return false
 	}
 	from, payload, ok := rs.ParseHeader(q.mem[slot*recvSlot+grhLen : slot*recvSlot+n])
-	if !ok || from.Addr().Is4() != d.v4 {
+	if !ok || from.Addr().Is4() != d.v4 || wire.GRH(q.mem[slot*recvSlot:][:grhLen]).SrcIP() != from.Addr() {
 		return false
 	}
 	return d.deliver(datagramMsg{from: within(from, q.zone), data: payload, qp: q, slot: slot})
