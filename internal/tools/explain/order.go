@@ -47,7 +47,8 @@ func (o *sorter) add(p *packet) {
 	o.held = slices.Insert(o.held, at, p)
 	o.bytes += p.size()
 	due := o.held[len(o.held)-1].at.Add(-o.span)
-	for o.held[0].at.Before(due) || len(o.held) > mostSorted || o.bytes > mostSortedBytes && len(o.held) > 1 {
+	for len(o.held) > 1 && // a damaged time may be before all others that time.Time has, and its due after it
+		(o.held[0].at.Before(due) || len(o.held) > mostSorted || o.bytes > mostSortedBytes) {
 		o.pass(1)
 	}
 }

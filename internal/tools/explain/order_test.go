@@ -127,3 +127,18 @@ func TestIdleSourceHoldsNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestTimesThatNobodyHas: times of a damaged file, at the ends of what time.Time has, lose no packet.
+func TestTimesThatNobodyHas(t *testing.T) {
+	const first = 1<<63 - 62135596800 // its seconds since the year 1 wrap around
+	for _, sec := range []int64{first - 1, first, first + 1, -1 << 63, 1<<63 - 1, 0} {
+		n := 0
+		o := &sorter{span: fileSpan, out: func(*packet) { n++ }}
+		o.add(&packet{at: time.Unix(sec, 0)})
+		o.add(&packet{at: time.Unix(100, 0)})
+		o.add(&packet{at: time.Unix(sec, 0)})
+		if o.flush(); n != 3 || o.bytes != 0 {
+			t.Errorf("second %d: %d packets came out, %d bytes are left", sec, n, o.bytes)
+		}
+	}
+}
