@@ -22,7 +22,7 @@ func (r *responder) duplicate(p wire.Packet, info *wire.Info) {
 		if first || p.BTH().AckReq() {
 			r.ackAgain(seq)
 		}
-	case info.Flags&wire.IsRead != 0:
+	case info.Flags&wire.IsRead != 0 && r.qp.attr.Access&accessRead != 0: // it may have been taken away since
 		r.replayRead(p)
 	case info.Flags&atMostOnce != 0:
 		r.replayAtMostOnce(p)

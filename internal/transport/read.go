@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"errors"
+
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/mr"
 	"github.com/verbena-rdma/verbena/internal/psn"
@@ -84,7 +86,7 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 	op := readOp(!res.begun, n == res.left)
 	var src []byte
 	if n > 0 {
-		b, window, ok := r.theirs(res.rkey, res.at, uint64(n), res.pd, mr.RemoteRead)
+		b, window, ok := r.readable(res, uint64(n))
 		switch {
 		case ok:
 		case res.answered: // the peer may have invalidated the key after it received the first answer
@@ -124,6 +126,17 @@ func (r *responder) sendRead(now int64, res *resource, tx *link.TxBatch) bool {
 	}
 	return true
 }
+
+// readable returns the next n bytes of a READ, if the peer still has the right to them. The caller releases the window.
+func (r *responder) readable(res *resource, n uint64) ([]byte, *mr.Window, bool) {
+	if r.qp.attr.Access&accessRead == 0 {
+		r.denied = denied{errNoRead, res.rkey, res.at, n}
+		return nil, nil, false
+	}
+	return r.theirs(res.rkey, res.at, n, res.pd, mr.RemoteRead)
+}
+
+var errNoRead = errors.New("the QP does not permit READs any more")
 
 // refuseUnmapped ends a READ whose next n bytes the program has unmapped.
 func (r *responder) refuseUnmapped(res *resource, n uint32) {
