@@ -47,7 +47,7 @@ var errNotAsked = errors.New("not asked: other programs of this user did not ans
 
 // begin returns errNotAsked if the time for the processes of the user in a name is over. It starts with the first one.
 func (b *budgets) begin(name string) error {
-	of := account(name)
+	of := Account(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -72,10 +72,13 @@ type share struct {
 	account int
 }
 
-// account returns the user whose limits count for the process of a name.
-func account(name string) int {
+// accountOf is peeruser.Account. A test replaces it.
+var accountOf = peeruser.Account
+
+// Account returns the user whose limits count for the process of a name.
+func Account(name string) int {
 	uid, _ := owner(name)
-	return int(peeruser.Account(uint32(uid)))
+	return int(accountOf(uint32(uid)))
 }
 
 // of limits the answer of a process, whose user is in its name.
@@ -84,7 +87,7 @@ func (b *budgets) of(r io.Reader, name string) io.Reader {
 	if uid == os.Geteuid() {
 		return &capped{r, mostAnswer}
 	}
-	return &share{r, b, account(name)}
+	return &share{r, b, Account(name)}
 }
 
 // capped is an answer of a process of this user. One that ends at the limit must not look like that of a process that
@@ -234,6 +237,7 @@ func report(name, question string, allowed *budgets) (r Report, err error) {
 // process has reported is that of its own namespace.
 func (r *Report) locate(name string, pid int) {
 	r.UID, _ = owner(name) // genuine has checked it
+	r.Account = Account(name)
 	if r.PID = pid; pid > 0 {
 		return
 	}

@@ -115,7 +115,7 @@ func (a *Announcement) accept(take func(*Call)) {
 		cred, err := peeruser.Of(c)
 		ok := err == nil
 		if ok {
-			end, ok = places.begin(peeruser.Account(cred.Uid))
+			end, ok = places.begin(accountOf(cred.Uid))
 		}
 		if !ok {
 			_ = untrusted.Close(c)

@@ -43,6 +43,7 @@ type Report struct {
 	// user and its number there, 1000/1, which a suffix makes unique in the network namespace: 1000/1.1.
 	Elsewhere string `json:"-"`
 	UID       int    `json:"-"` // the user of the process
+	Account   int    `json:"-"` // the user whose limits count for it: the owner of a subordinate one
 }
 
 // ID returns a text that no two processes of a network namespace share: the process number, or Elsewhere.

@@ -59,7 +59,7 @@ func TestProcessOfAStream(t *testing.T) {
 	if got, want := s.Process(), fmt.Sprintf("%s (%d)", strings.TrimSpace(string(comm)), os.Getpid()); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if uid, err := s.User(); uid != os.Geteuid() || err != nil {
+	if uid, err := s.Account(); uid != os.Geteuid() || err != nil {
 		t.Errorf("user %d, %v", uid, err)
 	}
 	if err := s.Close(); err != nil {
@@ -68,7 +68,32 @@ func TestProcessOfAStream(t *testing.T) {
 	if got := s.Process(); got != "" {
 		t.Errorf("%q after Close", got)
 	}
-	if uid, err := s.User(); err == nil {
+	if uid, err := s.Account(); err == nil {
 		t.Errorf("user %d after Close", uid)
+	}
+}
+
+// The programs of subordinate users count for their owner.
+func TestAccountOfAName(t *testing.T) {
+	defer func(was func(uint32) uint32) { accountOf = was }(accountOf)
+	accountOf = func(uid uint32) uint32 {
+		if uid >= 100000 && uid < 165536 {
+			return 1000
+		}
+		return uid
+	}
+	for uid, want := range map[int]int{0: 0, 1000: 1000, 100000: 1000, 165535: 1000, 165536: 165536} {
+		r := Report{}
+		if r.locate(Name(uid, 7), 7); r.UID != uid || r.Account != want {
+			t.Errorf("user %d: %d, counts for %d, want %d", uid, r.UID, r.Account, want)
+		}
+	}
+	var b budgets
+	if err := b.begin(Name(100000, 1)); err != nil {
+		t.Fatal(err)
+	}
+	b.until[1000] = time.Now().Add(-time.Second)
+	if b.begin(Name(100001, 1)) == nil || b.begin(Name(165536, 1)) != nil {
+		t.Error("the time of a subordinate user is not that of the owner")
 	}
 }

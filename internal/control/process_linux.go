@@ -21,11 +21,11 @@ func (s *Stream) Process() string {
 	return fmt.Sprintf("%s (%d)", strings.TrimSpace(string(comm)), cred.Pid)
 }
 
-// User returns the user of the process at the other end.
-func (s *Stream) User() (int, error) {
+// Account returns the user whose limits count for the process at the other end.
+func (s *Stream) Account() (int, error) {
 	cred, err := peeruser.Of(s.conn)
 	if err != nil {
 		return 0, err
 	}
-	return int(cred.Uid), nil
+	return int(accountOf(cred.Uid)), nil
 }

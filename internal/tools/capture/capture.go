@@ -137,7 +137,7 @@ type merger struct {
 	mu     sync.Mutex // guards the following
 	out    io.Writer
 	over   bool        // no more readers are accepted
-	of     map[int]int // readers, by the user of the program
+	of     map[int]int // readers, by the user whose limits count for the program
 	ifaces uint32
 	n, max int
 	snap   int
@@ -191,6 +191,7 @@ func (m *merger) follow(c context.Context, device string) error {
 		m.ready()
 	}
 	known := make(map[string]*target)
+	own := ownAccount()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -198,21 +199,31 @@ func (m *merger) follow(c context.Context, device string) error {
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(known, func(name string, _ *target) bool { return !slices.Contains(names, name) })
+		maps.DeleteFunc(known, func(name string, _ *target) bool { // names are in order
+			_, there := slices.BinarySearch(names, name)
+			return !there
+		})
+		spent := make(map[int]time.Duration) // by user
 		for _, name := range names {
+			if c.Err() != nil {
+				return nil
+			}
 			t := known[name]
 			if t == nil {
 				t = &target{}
 				known[name] = t
 			}
-			if t.captured.Load() || t.tries == mostTries {
+			of := control.Account(name)
+			if t.captured.Load() || t.tries == mostTries || of != own && spent[of] > mostTime {
 				continue
 			}
+			begin := time.Now()
 			t.tries++
 			if stream, err := control.Capture(name, device, announced); err == nil {
 				t.captured.Store(true)
 				m.take(c, stream, device, func(packets bool) { t.captured.Store(packets) })
 			}
+			spent[of] += time.Since(begin)
 		}
 		select {
 		case <-c.Done():
@@ -232,6 +243,10 @@ type target struct {
 // capture. So do one that has called the announcement, one that has ended, and one of another user.
 const mostTries = 20
 
+// mostTime limits the time of one search for the programs of another user, who can make any number of sockets with
+// names of programs. The rest has its turn in the next search.
+var mostTime = 20 * time.Millisecond // a test changes it
+
 // mostOfUser limits the readers of programs of another user. Each has buffers, and the user can make any number.
 const mostOfUser = 256
 
@@ -239,7 +254,7 @@ const mostOfUser = 256
 // goroutine calls ended at last, with packets set if there were any. Without a goroutine, since the user has too many,
 // take calls ended itself: the program is tried again.
 func (m *merger) take(c context.Context, stream *control.Stream, device string, ended func(packets bool)) {
-	user, err := stream.User()
+	user, err := stream.Account()
 	if err != nil || !m.join(user) {
 		_ = stream.Close()
 		ended(false)
@@ -289,6 +304,9 @@ func (m *merger) read(stream io.Reader, device, process string) (packets bool) {
 	}
 }
 
+// ownAccount returns the user whose limits count for this process.
+func ownAccount() int { return control.Account(control.Name(os.Geteuid(), os.Getpid())) }
+
 // join counts one more reader of a program of a user, and reports whether the capture still accepts it.
 func (m *merger) join(user int) bool {
 	m.mu.Lock()
@@ -296,7 +314,7 @@ func (m *merger) join(user int) bool {
 	switch {
 	case m.over:
 		return false
-	case m.of[user] >= mostOfUser && user != os.Geteuid():
+	case m.of[user] >= mostOfUser && user != ownAccount():
 		if m.bad == nil {
 			m.bad = fmt.Errorf("user %d has more than %d programs; not all are captured", user, mostOfUser)
 		}

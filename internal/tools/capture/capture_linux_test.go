@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -474,5 +475,38 @@ func get[T any](v T, err error) func(*testing.T) T {
 			t.Fatal(err)
 		}
 		return v
+	}
+}
+
+// Another user with many sockets that look like those of programs does not keep a capture from other programs: a search
+// asks few of them.
+func TestManySocketsOfAnotherUser(t *testing.T) {
+	defer func(was time.Duration) { mostTime = was }(mostTime)
+	mostTime = 0
+	var asked atomic.Int32
+	for i := range 50 {
+		l, err := net.Listen("unix", control.Name(os.Geteuid()+1, os.Getpid()*100+i))
+		if err != nil {
+			t.Skip("no abstract unix sockets here:", err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				asked.Add(1)
+				conn.Close()
+			}
+		}()
+	}
+	c, cancel := context.WithTimeout(t.Context(), lookEvery/2) // one search
+	defer cancel()
+	if _, err := Follow(c, "vrb_a", io.Discard, Limits{}, nil); err != nil {
+		t.Error(err)
+	}
+	if n := asked.Load(); n > 1 {
+		t.Errorf("%d sockets were asked at once", n)
 	}
 }

@@ -45,7 +45,7 @@ type scrape struct {
 	dropped int
 	part    int         // series of the programs of each user
 	user    int         // of the program that is being added, or noUser
-	used    map[int]int // series by user
+	used    map[int]int // series by user, those of subordinate ones by their owner
 }
 
 // noUser is scrape.user for series of the host.
@@ -75,11 +75,11 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	s.add("verbena_programs_silent", "Programs that did not answer: stopped, or of another user.", gaugeType,
 		float64(len(silent)), nil)
 	for i := range list {
-		s.used[list[i].UID] = 0
+		s.used[list[i].Account] = 0
 	}
 	s.part = (mostSeries - len(s.seen)) / max(1, len(s.used))
 	for i := range list {
-		s.user = list[i].UID
+		s.user = list[i].Account
 		s.program(&list[i], c.qps)
 	}
 	s.user = noUser

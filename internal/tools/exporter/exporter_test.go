@@ -188,7 +188,7 @@ func TestSeriesOfUsers(t *testing.T) {
 	for i := range mostSeries {
 		bad.Devices[0].CM = append(bad.Devices[0].CM, control.Counter{Name: fmt.Sprint("cm_tx_msgs/", i)})
 	}
-	bad.UID, good.UID, good.PID, good.Comm = 1, 2, 8, "good"
+	bad.Account, good.Account, good.PID, good.Comm = 1, 2, 8, "good"
 	out := text(t, of(true, bad, good))
 	for _, c := range good.Devices[0].Counters {
 		if !strings.Contains(out, fmt.Sprintf("\nverbena_%s_total{comm=\"good\"", c.Name)) {
