@@ -28,8 +28,10 @@ const (
 	// empty one, as in [0,0], may become a QP or a device in memory, of 200 bytes.
 	mostOfOthers = 64 << 20
 	valueCost    = 64
-	// mostAsked limits the number of processes that are asked at the same time.
-	mostAsked = 256
+	// mostAsked limits the number of processes of one user that are asked at the same time: of this user, and of another
+	// one. mostUsers limits the number of users whose processes are.
+	mostAsked, mostOfOther = 256, 64
+	mostUsers              = 64
 )
 
 // budgets limit the answers of the processes of each user.
@@ -171,7 +173,7 @@ func ask(name, question string) (c net.Conn, pid int, err error) {
 
 // Reports asks every process for its report, with each object if objects is set. It omits processes that end
 // meanwhile; others that do not answer are in silent. It asks many at the same time, so stopped processes together
-// take the time of one.
+// take the time of one, and those of each user for themselves: a user can make any number of sockets that do not answer.
 func Reports(objects bool) (list []Report, silent []Silent, err error) {
 	question := AskReport
 	if objects {
@@ -184,12 +186,12 @@ func Reports(objects bool) (list []Report, silent []Silent, err error) {
 	answers, errs := make([]Report, len(names)), make([]error, len(names))
 	var asking sync.WaitGroup
 	var allowed budgets
-	turns := make(chan struct{}, mostAsked)
-	for i, n := range names {
-		turns <- struct{}{}
+	users := make(chan struct{}, mostUsers)
+	for of, list := range byAccount(names) {
+		users <- struct{}{}
 		asking.Go(func() {
-			answers[i], errs[i] = report(n, question, &allowed)
-			<-turns
+			eachOf(list, of, func(i int) { answers[i], errs[i] = report(names[i], question, &allowed) })
+			<-users
 		})
 	}
 	asking.Wait()
@@ -202,6 +204,33 @@ func Reports(objects bool) (list []Report, silent []Silent, err error) {
 		}
 	}
 	return list, silent, nil
+}
+
+// byAccount returns the indexes of the names of each user's processes.
+func byAccount(names []string) map[int][]int {
+	of := make(map[int][]int)
+	for i, n := range names {
+		of[Account(n)] = append(of[Account(n)], i)
+	}
+	return of
+}
+
+// eachOf calls f for the processes of a user, many at the same time.
+func eachOf(list []int, account int, f func(i int)) {
+	most := mostOfOther
+	if account == int(accountOf(uint32(os.Geteuid()))) {
+		most = mostAsked
+	}
+	var asking sync.WaitGroup
+	turns := make(chan struct{}, most)
+	for _, i := range list {
+		turns <- struct{}{}
+		asking.Go(func() {
+			f(i)
+			<-turns
+		})
+	}
+	asking.Wait()
 }
 
 // errEnded is the error of a process that has ended.

@@ -5,7 +5,9 @@ import (
 	"math"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -95,5 +97,27 @@ func TestAccountOfAName(t *testing.T) {
 	b.until[1000] = time.Now().Add(-time.Second)
 	if b.begin(Name(100001, 1)) == nil || b.begin(Name(165536, 1)) != nil {
 		t.Error("the time of a subordinate user is not that of the owner")
+	}
+}
+
+// The processes of several users are asked at the same time, so that those of one which do not answer take no time of
+// the others.
+func TestUsersAreAskedTogether(t *testing.T) {
+	names := []string{Name(7, 1), Name(7, 2), Name(8, 1), Name(9, 5)}
+	if got := byAccount(names); len(got) != 3 || !slices.Equal(got[7], []int{0, 1}) || !slices.Equal(got[9], []int{3}) {
+		t.Errorf("%v", got)
+	}
+	own := int(accountOf(uint32(os.Geteuid())))
+	for account, most := range map[int]int{own: mostAsked, own + 1: mostOfOther} {
+		var at, top, n atomic.Int32
+		eachOf(make([]int, 2*mostAsked), account, func(int) {
+			top.Store(max(top.Load(), at.Add(1)))
+			time.Sleep(time.Millisecond)
+			at.Add(-1)
+			n.Add(1)
+		})
+		if int(top.Load()) > most || n.Load() != 2*mostAsked {
+			t.Errorf("%d of %d were asked, %d at once", n.Load(), 2*mostAsked, top.Load())
+		}
 	}
 }
