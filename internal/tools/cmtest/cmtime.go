@@ -88,8 +88,10 @@ func (c *cmtime) parse(args []string) (status int, ok bool) {
 	switch {
 	case len(f.Args()) > 0:
 		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
-	case c.conns < 1 || c.retries < 0 || *ms < 1:
-		return f.Misused("connections and timeout must be at least 1, retries at least 0"), false
+	case c.conns < 1 || c.conns > maxConns:
+		return f.Misused(fmt.Sprintf("connections %d: must be 1 to %d", c.conns, maxConns)), false
+	case c.retries < 0 || *ms < 1:
+		return f.Misused("timeout must be at least 1, retries at least 0"), false
 	}
 	given := slices.DeleteFunc([]string{"B", "L", "P", "n", "m", "q"},
 		func(o string) bool { return !f.Changed(meshLong[o]) })

@@ -69,13 +69,23 @@ func (t *test) flagsOfPeer(f *tool.Flags) (format, space *string) {
 	return format, space
 }
 
+// Limits of the options. They keep the memory of the objects and buffers within what a machine may have.
+const (
+	maxConns = 1 << 20
+	maxSize  = 1 << 30
+)
+
 // check rejects invalid options.
 func (t *test) check(f *tool.Flags) (status int, ok bool) {
 	switch {
 	case len(f.Args()) > 0:
 		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
-	case t.conns < 1 || t.count < 0 || t.size < 0:
-		return f.Misused("connections must be at least 1, message count and size at least 0"), false
+	case t.conns < 1 || t.conns > maxConns:
+		return f.Misused(fmt.Sprintf("connections %d: must be 1 to %d", t.conns, maxConns)), false
+	case t.count < 0:
+		return f.Misused(fmt.Sprintf("message count %d: must be at least 0", t.count)), false
+	case t.size < 0 || t.size > maxSize:
+		return f.Misused(fmt.Sprintf("message size %d: must be 0 to %d", t.size, maxSize)), false
 	case t.tos > 255 || t.ack > 31:
 		return f.Misused("the type of service must be 0 to 255, the ACK timeout 0 to 31"), false
 	}

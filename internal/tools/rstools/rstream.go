@@ -44,6 +44,9 @@ type stream struct {
 	pattern  pattern
 }
 
+// maxSize is the largest transfer: both ends have a buffer of that size.
+const maxSize = 1 << 30
+
 const streamUsage = "[-s server_address] [-b bind_address] [options]"
 
 // parse parses the options.
@@ -87,8 +90,10 @@ func (s *stream) parse(env *tool.Env, args []string) (status int, ok bool) {
 	switch {
 	case f.NArg() > 0:
 		return f.Misused(fmt.Sprintf("unexpected arguments %q", f.Args())), false
-	case s.size < 1 || s.count < 1 || s.iterations < 1:
-		return f.Misused("size, count and iterations must be positive"), false
+	case s.size < 1 || s.size > maxSize:
+		return f.Misused(fmt.Sprintf("size %d: must be 1 to %d bytes", s.size, maxSize)), false
+	case s.count < 1 || s.iterations < 1:
+		return f.Misused("count and iterations must be at least 1"), false
 	case strings.HasPrefix(strings.ToLower(s.format), "gid"):
 		return f.Misused("address format gid is not supported: must be name, ip or ipv6"), false
 	}
