@@ -292,7 +292,7 @@ func (r *run) save() error {
 		}
 		b = append(b, '\n')
 		if r.options.json == "-" {
-			_, err = r.env.Stdout.Write(b)
+			_, err = r.stdout.Write(b)
 		} else {
 			err = os.WriteFile(r.options.json, b, 0o644)
 		}

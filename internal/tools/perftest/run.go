@@ -20,7 +20,7 @@ type run struct {
 	*options
 	table
 	env     *tool.Env
-	stdout  io.Writer       // env.Stdout is io.Discard with --output
+	stdout  io.Writer       // env.Stdout is io.Discard with --output and --json -
 	stop    context.Context // done at Ctrl-C
 	peer    *peer
 	cmID    *rdmacm.ID // with -R: of the channel
@@ -41,7 +41,7 @@ func (t *test) run(env *tool.Env, args []string) int {
 	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	r := &run{options: o, env: env, stdout: env.Stdout, stop: stop}
-	if o.output != "" {
+	if o.output != "" || o.json == "-" {
 		r.env = &tool.Env{Argv0: env.Argv0, Stdout: io.Discard, Stderr: env.Stderr}
 	}
 	err := r.because(r.play())
