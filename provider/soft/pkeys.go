@@ -149,7 +149,11 @@ func setPKeyTables(specs []spec) error {
 		}
 		keys, err := parsePKeys(list)
 		if err == nil && tables[name] != nil {
-			err = fmt.Errorf("the table of %q is defined twice", name)
+			of := "all devices"
+			if name != "" {
+				of = name
+			}
+			err = fmt.Errorf("it is the second entry for %s: join the P_Keys of one table with '+'", of)
 		}
 		if err != nil {
 			return fail(verbs.EINVAL, "%s: entry %q: %v", envPKeys, entry, err)

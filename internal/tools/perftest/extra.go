@@ -133,9 +133,9 @@ func (r *run) noteLimits() {
 	b := &r.results[len(r.results)-1].bw
 	switch {
 	case b.average < r.limitBW:
-		r.belowLimit = fmt.Errorf("the bandwidth %.2f %s/sec is below the limit of -w, %g", b.average, r.unit(), r.limitBW)
+		r.belowLimit = fmt.Errorf("the bandwidth %.2f %s/sec is below the limit of -w, %.2f", b.average, r.unit(), r.limitBW)
 	case b.rate < r.limitRate:
-		r.belowLimit = fmt.Errorf("the message rate %f Mpps is below the limit of -y, %g", b.rate, r.limitRate)
+		r.belowLimit = fmt.Errorf("the message rate %f Mpps is below the limit of -y, %f", b.rate, r.limitRate)
 	}
 }
 

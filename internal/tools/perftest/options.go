@@ -206,8 +206,8 @@ func (o *options) interpret(w *words, changed func(name string) bool) error {
 	if changed("tos") && (o.tos < 0 || o.tos > 255) {
 		return fmt.Errorf("type of service %d: must be 0 to 255", o.tos)
 	}
-	if changed("duration") && o.duration == 0 {
-		return fmt.Errorf("duration 0: must be 1 to %d seconds; omit -D to use -n", maxDuration)
+	if changed("duration") && (o.duration < 1 || o.duration > maxDuration) {
+		return fmt.Errorf("duration %d: must be 1 to %d seconds; omit -D to use -n", o.duration, maxDuration)
 	}
 	if changed("margin") && o.margin < 0 {
 		return fmt.Errorf("margin %d: must be at least 0 seconds and less than half of -D", o.margin)

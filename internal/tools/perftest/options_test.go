@@ -64,7 +64,7 @@ func TestOptionsRefused(t *testing.T) {
 			"ib_write_bw, ib_write_lat",
 		"ib_send_lat -N": "unknown option -N: it is an option of ib_send_bw, ib_write_bw, " +
 			"ib_read_bw, ib_atomic_bw",
-		"ib_send_bw -D -1":      "duration -1: must be 0 to 1048576",
+		"ib_send_bw -D -1":      "duration -1: must be 1 to 1048576 seconds; omit -D to use -n",
 		"ib_send_bw -D 0":       "duration 0: must be 1 to 1048576 seconds; omit -D to use -n",
 		"ib_send_bw -D 4 -f 2":  "4 seconds with two margins of 2 leave no time to measure",
 		"ib_send_bw -D 4 -f -2": "margin -2: must be at least 0 seconds and less than half of -D",

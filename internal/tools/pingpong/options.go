@@ -92,11 +92,11 @@ func (v *variant) check(o *options) error {
 	if o.rxDepth < 1 {
 		return fmt.Errorf("rx_depth 0: must be at least 1")
 	}
-	if o.numQP > o.rxDepth {
-		return fmt.Errorf("rx_depth %d: must be at least %d, one receive for each QP", o.rxDepth, o.numQP)
-	}
 	if o.numQP < 1 || o.numQP >= maxQP {
 		return fmt.Errorf("num_qp %d: must be 1 to %d", o.numQP, maxQP-1)
+	}
+	if o.numQP > o.rxDepth {
+		return fmt.Errorf("rx_depth %d: must be at least %d, one receive for each QP", o.rxDepth, o.numQP)
 	}
 	if o.iters > 1<<31-1 {
 		return fmt.Errorf("%d exchanges are too many", o.iters)
