@@ -123,7 +123,7 @@ func (ev *Event) Err() error {
 	if !ev.failed() {
 		return nil
 	}
-	return ev.err(ev.ID.lockedObj())
+	return ev.err(ev.Type.op(), ev.ID.lockedObj())
 }
 
 func (ev *Event) failed() bool {
@@ -133,9 +133,12 @@ func (ev *Event) failed() bool {
 // deviceGone is the clause for calls that a device's removal ends.
 const deviceGone = "the device was removed"
 
-// err is Err of an event that failed; obj describes its ID.
-func (ev *Event) err(obj string) error {
-	e := &Error{Op: ev.Type.op(), Obj: obj, Err: ev.cause}
+// err is Err of an event that failed, as the error of the call op; obj describes its ID.
+func (ev *Event) err(op, obj string) error {
+	e := &Error{Op: op, Obj: obj, Err: ev.cause}
+	if own, ok := ev.cause.(*Error); ok && own.Op == op { // the call is named once
+		e.Detail, e.Hint, e.Err = own.Detail, own.Hint, own.Err
+	}
 	switch {
 	case ev.Type == EventDeviceRemoval:
 		e.Errno, e.Detail = syscall.ENODEV, deviceGone

@@ -21,7 +21,7 @@ func (id *ID) observe(ev *Event) {
 	now := time.Now()
 	e := observe.Event{Time: now, Local: id.local, Peer: id.remote, DestQPN: id.attrs.DestQPN}
 	if ev.failed() {
-		e.Err = ev.err(id.obj())
+		e.Err = ev.err(ev.Type.op(), id.obj())
 	}
 	if id.qp != nil {
 		e.QPN = id.qp.QPN()

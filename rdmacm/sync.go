@@ -47,8 +47,12 @@ func (id *ID) complete(ctx context.Context, op string) error {
 	}
 	id.dropEvent() // of a call that has waited at the same time
 	id.event = ev
+	obj := id.obj()
 	id.mu.Unlock()
-	return ev.Err()
+	if !ev.failed() {
+		return nil
+	}
+	return ev.err(op, obj)
 }
 
 // forgetErrors drops the errors of resolving that a synchronous ID has not taken: the contexts of the calls had ended.
