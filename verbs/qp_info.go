@@ -96,11 +96,20 @@ func (i *QPInfo) set(key, value string) (err error) {
 	return err
 }
 
-// MarshalText returns String.
-func (i QPInfo) MarshalText() ([]byte, error) { return []byte(i.String()), nil }
+// MarshalText returns String; of the zero QPInfo, a field that the program has not set, it returns the empty text.
+func (i QPInfo) MarshalText() ([]byte, error) {
+	if i == (QPInfo{}) {
+		return []byte{}, nil
+	}
+	return []byte(i.String()), nil
+}
 
-// UnmarshalText parses as ParseQPInfo does.
+// UnmarshalText parses as ParseQPInfo does. The empty text is the zero QPInfo.
 func (i *QPInfo) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*i = QPInfo{}
+		return nil
+	}
 	v, err := ParseQPInfo(string(text))
 	if err == nil {
 		*i = v

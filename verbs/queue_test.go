@@ -104,6 +104,12 @@ func TestQPInfoJSON(t *testing.T) {
 	if json.Unmarshal([]byte(`{"qp":"RC"}`), &back) == nil || back.QP != info {
 		t.Error("an invalid text was accepted")
 	}
+	text, err = json.Marshal(struct{ QP QPInfo }{}) // a field that is not set
+	ok(t, err)
+	ok(t, json.Unmarshal(text, &back))
+	if back.QP != (QPInfo{}) {
+		t.Errorf("%s: %+v", text, back.QP)
+	}
 }
 
 func TestFlagTexts(t *testing.T) {
