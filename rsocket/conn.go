@@ -40,7 +40,7 @@ func newConn(st *sock.Stream, network string) *Conn {
 
 // Read reads received data, at least one byte and at most len(b) (rread). At the end of the stream it returns
 // io.EOF, after Close an error that is net.ErrClosed, after the read deadline one that is os.ErrDeadlineExceeded.
-// ECONNRESET if the connection has failed, ETIMEDOUT if the peer did not answer.
+// ECONNRESET if the connection has failed, EIO if its device was removed, ETIMEDOUT if the peer did not answer.
 func (c *Conn) Read(b []byte) (int, error) {
 	n, err := c.st.Recv(b, 0, c.st.Reading())
 	switch {

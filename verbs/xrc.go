@@ -13,6 +13,9 @@ import (
 //
 // All contexts of the device that open a domain with the same file share it. With the software devices on Linux these
 // may be contexts of up to 256 processes of one user; on other systems each process has its own domain for a file.
+//
+// An XRC_RECV QP ends with the process that created it. With the software devices it also ends (EventQPFatal) when the
+// process of the SRQ that the peer has named last ends, because nobody knows then which of its requests were executed.
 type XRCD struct {
 	ctx      *Context
 	drv      DriverXRCD
