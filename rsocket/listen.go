@@ -43,6 +43,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, opError("listen", network, nil, nil, net.UnknownNetworkError(network))
 	}
+	if address == "" { // as for package net
+		address = ":0"
+	}
 	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, opError("listen", network, nil, nil, err)
@@ -109,8 +112,11 @@ func (l *Listener) Close() error {
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets the time at which present and future calls of Accept end; the zero time stands for none.
+// net.ErrClosed after Close.
 func (l *Listener) SetDeadline(t time.Time) error {
-	l.a.SetDeadline(t)
+	if err := l.a.SetDeadline(t); err != nil {
+		return l.fail("set", err)
+	}
 	return nil
 }
 

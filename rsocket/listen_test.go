@@ -65,6 +65,7 @@ func TestListenEverywhere(t *testing.T) {
 				syscall.ECONNREFUSED},
 			{"tcp6", ":0", false, netip.IPv6Unspecified(), syscall.ECONNREFUSED}, {"tcp4", ":0", false,
 				netip.IPv4Unspecified(), 0},
+			{"tcp", "", false, netip.IPv6Unspecified(), 0}, {"tcp4", "", false, netip.IPv4Unspecified(), 0},
 		} {
 			l, err := (&rsocket.ListenConfig{Host: p.B.Host, V6Only: c.v6only}).Listen(bg, c.network, c.address)
 			p.OK(err)
@@ -83,7 +84,16 @@ func TestListenEverywhere(t *testing.T) {
 				p.OK(conn.Close())
 			}
 			p.OK(l.Close())
+			if err := l.(*rsocket.Listener).SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("SetDeadline after Close: %v", err)
+			}
 		}
+		c, err := (&rsocket.ListenConfig{Host: p.B.Host}).ListenPacket(bg, "udp4", "")
+		p.OK(err)
+		if at := c.LocalAddr().(*net.UDPAddr).AddrPort(); !at.Addr().Unmap().IsUnspecified() || at.Port() == 0 {
+			t.Errorf("the packets' socket has the address %v", at)
+		}
+		p.OK(c.Close())
 	})
 }
 

@@ -48,6 +48,9 @@ func (lc *ListenConfig) ListenPacket(ctx context.Context, network, address strin
 	if !strings.HasPrefix(network, "udp") {
 		return nil, opError("listen", network, nil, nil, net.UnknownNetworkError(network))
 	}
+	if address == "" { // as for package net
+		address = ":0"
+	}
 	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, opError("listen", network, nil, nil, err)

@@ -132,14 +132,14 @@ func links(env *tool.Env, args []string) int {
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return env.Failf("%v", err)
+		return env.Failf("verbena links: %v", err)
 	}
 	target := exe
 	if dir, err := filepath.Abs(f.Arg(0)); err == nil && dir == filepath.Dir(exe) {
 		target = filepath.Base(exe) // a relative link, so that the folder can be moved
 	}
 	if err := os.MkdirAll(f.Arg(0), 0o755); err != nil {
-		return env.Failf("%v", err)
+		return env.Failf("verbena links: %v", err)
 	}
 	for _, t := range tools {
 		link := filepath.Join(f.Arg(0), t.Name)
@@ -148,11 +148,11 @@ func links(env *tool.Env, args []string) int {
 		}
 		if old, err := os.Lstat(link); err == nil && old.Mode()&os.ModeSymlink != 0 {
 			if err := os.Remove(link); err != nil {
-				return env.Failf("%v", err)
+				return env.Failf("verbena links: %v", err)
 			}
 		}
 		if err := os.Symlink(target, link); err != nil {
-			return env.Failf("%v", err)
+			return env.Failf("verbena links: %v", err)
 		}
 	}
 	return 0

@@ -30,7 +30,7 @@ func TestFaultsVariable(t *testing.T) {
 		t.Errorf("the least and the largest time: %+v, %v", got, err)
 	}
 	for _, bad := range []string{"loss", "loss=1", "loss=-0.1", "loss=x", "delay=5", "delay=2m", "delay=-1ms", "seed=-1",
-		"lost=0.1", ","} {
+		"lost=0.1", ",", "loss=0.1,loss=0.2"} {
 		if _, err := parseFaults(bad); !errors.Is(err, verbs.EINVAL) {
 			t.Errorf("%q: %v, want EINVAL", bad, err)
 		}

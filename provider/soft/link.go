@@ -114,11 +114,16 @@ func parseFaults(text string) (cfg fault.Config, err error) {
 		"corrupt": &f.Corrupt, "mark": &f.Mark}
 	times := map[string]*time.Duration{"delay": &f.Delay, "jitter": &f.Jitter}
 	cfg.Seed = 1
+	seen := map[string]bool{}
 	for item := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(item), "=")
 		bad := func(allowed string) error {
 			return fail(verbs.EINVAL, "%s: %s=%s: %s", envFault, name, value, allowed)
 		}
+		if seen[name] {
+			return cfg, bad("must be given once")
+		}
+		seen[name] = true
 		switch chance, time := chances[name], times[name]; {
 		case chance != nil:
 			if *chance, err = strconv.ParseFloat(value, 64); err != nil || !(*chance >= 0 && *chance < 1) { // NaN is neither

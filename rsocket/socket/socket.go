@@ -43,8 +43,8 @@ const (
 //
 // Errors have the errno that the C function sets. A call that would wait returns EAGAIN if the socket does not block.
 // Of every call: EBADF after Close. Of calls that send or receive: ENOTCONN on a stream that was never connected;
-// ECONNRESET if the connection has failed, EIO if its device was removed, ETIMEDOUT if the peer did not answer, EPROTO if it has violated the
-// protocol.
+// ECONNRESET if the connection has failed, EIO if its device was removed, ETIMEDOUT if the peer did not answer, EPROTO
+// if it has violated the protocol.
 type Socket struct {
 	domain Domain
 	typ    Type

@@ -12,7 +12,7 @@
 //	report.go   results as text        plot.go   results as a picture
 //	watch.go   the time of messages
 //
-// It imports verbs, rdmacm, internal/{lookup,secret,spin}, internal/tools/{chart,exchange,nearest,tool} and
+// It imports verbs, rdmacm, internal/{lookup,secret,spin,winsock}, internal/tools/{chart,exchange,nearest,tool} and
 // gonum.org/v1/plot.
 package perftest
 

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/tools/exchange"
+	"github.com/verbena-rdma/verbena/internal/winsock"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -227,7 +228,11 @@ func dialTCP(c context.Context, host string, port uint16) (*tcp, error) {
 	d := net.Dialer{Timeout: longest}
 	conn, err := d.DialContext(c, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 	if err != nil {
-		return nil, exchange.DialError(host, port, err)
+		err = exchange.DialError(host, port, err)
+		if winsock.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w, and -R at both ends or at neither", err)
+		}
+		return nil, err
 	}
 	return newTCP(c, conn), nil
 }

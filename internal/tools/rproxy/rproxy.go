@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -61,11 +63,17 @@ func run(env *tool.Env, args []string) int {
 		Dial: dial, Log: func(string, ...any) {},
 		Failed: func(format string, args ...any) { fmt.Fprintf(env.Stderr, "rproxy: "+format+"\n", args...) },
 	}
+	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	defer context.AfterFunc(stop, func() { _ = l.Close() })()
 	fmt.Fprintf(env.Stdout, "rproxy: %s to %s\n", l.Addr(), f.Arg(1))
 	if *verbose {
 		p.Log = func(format string, args ...any) { fmt.Fprintf(env.Stdout, format+"\n", args...) }
 	}
-	return env.Failf("rproxy: %v", p.Serve(l))
+	if err := p.Serve(l); stop.Err() == nil {
+		return env.Failf("rproxy: %v", err)
+	}
+	return 0
 }
 
 // address splits tcp:HOST:PORT and rdma:HOST:PORT. An error begins with what; least is the smallest port.

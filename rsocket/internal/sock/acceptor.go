@@ -290,5 +290,13 @@ func (a *Acceptor) Close() error {
 	return err
 }
 
-// SetDeadline ends calls of Accept at t; the zero time stands for never.
-func (a *Acceptor) SetDeadline(t time.Time) { a.deadline.set(t) }
+// SetDeadline ends calls of Accept at t; the zero time stands for never. net.ErrClosed after Close.
+func (a *Acceptor) SetDeadline(t time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return net.ErrClosed
+	}
+	a.deadline.set(t)
+	return nil
+}
