@@ -87,9 +87,17 @@ func vrb_moderate_cq(h unsafe.Pointer, mask C.uint32_t, count, period C.uint16_t
 		Moderate: verbs.ModerateCQ{Count: uint16(count), Period: uint16(period)}}))
 }
 
+// vrb_req_notify requests an event. kept says that the C library keeps completions for the program: they count as those
+// that the CQ holds.
+//
 //export vrb_req_notify
-func vrb_req_notify(h unsafe.Pointer, solicited C.int) C.int {
-	return errno((*cqObj)(h).ReqNotify(solicited != 0))
+func vrb_req_notify(h unsafe.Pointer, solicited, kept C.int) C.int {
+	q := (*cqObj)(h)
+	err := q.ReqNotify(solicited != 0)
+	if err == nil && kept != 0 {
+		driver.Of[interface{ Wake() }](q.CQ).Wake()
+	}
+	return errno(err)
 }
 
 // take polls up to n completions, as many as there is room for, and reports whether there may be more.

@@ -192,7 +192,7 @@ struct vrb_gate {
 	/* poll: the number of completions, or -1 */ \
 	X(int, poll, (void *cq, int n, void *wcs)) \
 	X(int, poll_ex, (void *cq, int n, struct vrb_wc *wcs)) \
-	X(int, req_notify, (void *cq, int solicited_only)) \
+	X(int, req_notify, (void *cq, int solicited_only, int kept)) \
 	X(int, open_xrcd, (void *ctx, int fd, int oflags, void **xrcd)) \
 	X(int, create_srq, (void *ctx, void *pd, struct vrb_srq_init *init, void **srq)) \
 	X(int, modify_srq, (void *srq, void *srq_attr, int mask)) \

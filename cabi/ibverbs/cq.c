@@ -144,9 +144,12 @@ int vb_poll_cq(struct ibv_cq *o, int count, struct ibv_wc *wcs)
 	return n < 0 && taken ? taken : n + taken;
 }
 
+// vb_req_notify_cq does not lock: a program may call it between start_poll and end_poll.
 int vb_req_notify_cq(struct ibv_cq *o, int solicited_only)
 {
 	struct vb_cq *q = VB(cq, o);
 
-	return VB_DEAD(q) ? EIO : vb_engine->req_notify(q->h, solicited_only);
+	if (VB_DEAD(q))
+		return EIO;
+	return vb_engine->req_notify(q->h, solicited_only, __atomic_load_n(&q->count, __ATOMIC_RELAXED) > 0);
 }

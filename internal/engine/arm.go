@@ -24,6 +24,20 @@ func (cq *CQ) missed() bool {
 	return false
 }
 
+// Wake raises the event of the request at once, if there is one. The caller of Poll has kept completions for which the
+// program has yet to ask.
+func (cq *CQ) Wake() {
+	cq.mu.Lock()
+	wake := arming(cq.armed.Load()) != disarmed
+	if wake {
+		cq.disarm()
+	}
+	cq.mu.Unlock()
+	if wake {
+		cq.up.Completion()
+	}
+}
+
 // wakesSolicited reports whether a completion raises the event of a request for solicited ones.
 func wakesSolicited(e *transport.CQE) bool { return e.Solicited || e.Status != transport.Success }
 

@@ -50,6 +50,23 @@ func TestArmCountsMissedCompletions(t *testing.T) {
 	events(4, "for completions that were polled")
 }
 
+// Wake raises the event of a request, once.
+func TestWake(t *testing.T) {
+	for _, solicited := range []bool{false, true} {
+		cq, up := testCQ(t, 8)
+		cq.Wake()
+		if err := cq.Arm(solicited); err != nil || up.completions != 0 {
+			t.Fatalf("%d events for an empty CQ, %v", up.completions, err)
+		}
+		cq.Wake()
+		cq.Wake()
+		cq.Push(recvCQE(testQP(17), 1))
+		if up.completions != 1 {
+			t.Errorf("%d events for one request", up.completions)
+		}
+	}
+}
+
 // Arm raises an event exactly if there is a matching completion, not polled, that came after the last event.
 func TestArmAgreesWithAModel(t *testing.T) {
 	type entry struct{ qp, wakes, seen bool } // qp: of the first of two

@@ -49,6 +49,25 @@ static int take(int ms)
 	return 1;
 }
 
+// extended has a program that takes one completion for each event: those that it leaves wake it.
+static void extended(struct ibv_cq_ex *cq)
+{
+	struct ibv_poll_cq_attr a = {0};
+
+	CHECK(!ibv_req_notify_cq(received, 0));
+	for (int i = 0; i < 5; i++)
+		message();
+	for (int i = 0; i < 5; i++) {
+		CHECK(take(10000) && !ibv_start_poll(cq, &a));
+		CHECK(!ibv_req_notify_cq(received, 0)); // here and after end_poll
+		ibv_end_poll(cq);
+		CHECK(!ibv_req_notify_cq(received, 0));
+	}
+	while (take(50))
+		; // of a request between the two calls
+	CHECK(ibv_start_poll(cq, &a) == ENOENT);
+}
+
 int main(void)
 {
 	struct ibv_context *c = open_device("vrb_lo");
@@ -76,5 +95,13 @@ int main(void)
 	CHECK(!take(50));
 	CHECK(!ibv_req_notify_cq(received, 0));
 	CHECK(take(10000));
+
+	struct ibv_cq_init_attr_ex ex = {.cqe = 16, .channel = channel, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
+	struct ibv_cq_ex *cq = ibv_create_cq_ex(c, &ex);
+	CHECK(cq && !ibv_destroy_qp(qp) && !ibv_destroy_cq(received));
+	in.recv_cq = received = ibv_cq_ex_to_cq(cq);
+	CHECK(qp = ibv_create_qp(pd, &in));
+	connect_qp(qp, qp->qp_num);
+	extended(cq);
 	return 0;
 }
