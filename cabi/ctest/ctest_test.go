@@ -244,6 +244,12 @@ func TestConnectWaitsAsInTheKernel(t *testing.T)             { waits(t, "connect
 func TestRecvmmsgWaitsForEachMessage(t *testing.T)           { waits(t, "list") }
 func TestSelectTellsTheTimeThatIsLeft(t *testing.T)          { waits(t, "remaining") }
 func TestAFailedDup2ClosesNothing(t *testing.T)              { waits(t, "replaced") }
+func TestEpollTellsOfOrdinaryDescriptorsToo(t *testing.T)    { waits(t, "turns") }
+func TestEpollTellsEdgesToOtherThreads(t *testing.T)         { waits(t, "edges") }
+func TestThreadsThatShareAnInstanceLearnOfChanges(t *testing.T) {
+	waits(t, "team")
+	waits(t, "early")
+}
 
 // The library of the virtual files has functions of signals too.
 func TestHandlersRestartCalls(t *testing.T) {

@@ -22,6 +22,16 @@ struct item {
 	int asleep;                 // EPOLLONESHOT: until it is modified
 };
 
+// HEARD_MS is long enough for a call that waits in the kernel to hear of the first rsocket. A thread that has left it
+// by longjmp or was cancelled there counts for so long.
+enum { HEARD_MS = 1000 };
+
+// wait is a call that waits with a list of the items.
+struct wait {
+	struct wait *next; // in waits
+	unsigned int seen; // changes when the list was made
+};
+
 struct epoll {
 	int fd, wake;
 	atomic_int uses; // the table's, and one for each call that runs
@@ -30,7 +40,11 @@ struct epoll {
 	struct item *items;
 	size_t n, room;
 	size_t first; // the item that is told first, so that all have a turn
-	atomic_int waiting;  // calls that wait
+	atomic_int waiting;   // calls that wait
+	struct wait *waits;   // these
+	atomic_uint changes;  // of what the lists are made of: each writes wake
+	atomic_uint turn;     // of the rsockets and of the kernel's instance
+	int64_t known;        // in ms: when all calls outside have heard of it, or are no more
 	struct epoll *next;  // in all
 };
 
@@ -42,8 +56,10 @@ static struct epoll *all;
 static void after_fork(void)
 {
 	pthread_mutex_init(&instances, NULL);
-	for (struct epoll *ep = all; ep; ep = ep->next)
+	for (struct epoll *ep = all; ep; ep = ep->next) {
 		pthread_mutex_init(&ep->mu, NULL);
+		ep->waits = NULL; // of threads that are not here
+	}
 }
 
 __attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
@@ -86,6 +102,7 @@ static struct epoll *new_instance(int fd)
 	if (!ep)
 		return NULL;
 	ep->fd = fd;
+	ep->known = now_ms() + HEARD_MS;
 	ep->uses = 2; // the table's and the caller's
 	pthread_mutex_init(&ep->mu, NULL);
 	ep->wake = raise_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -119,6 +136,13 @@ static struct epoll *borrow_or_make(int fd)
 	}
 	pthread_mutex_unlock(&instances);
 	return ep;
+}
+
+// changed ends the waits whose lists are older.
+static void changed(struct epoll *ep)
+{
+	atomic_fetch_add(&ep->changes, 1);
+	eventfd_write(ep->wake, 1);
 }
 
 static struct item *find(struct epoll *ep, int fd)
@@ -226,7 +250,7 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 	int error = ep->closed ? EBADF : change(ep, op, fd, e);
 	pthread_mutex_unlock(&ep->mu);
 	if (!error)
-		eventfd_write(ep->wake, 1);
+		changed(ep);
 	drop(ep);
 	return error ? fail(error) : 0;
 }
@@ -242,7 +266,7 @@ void used_up(int rs, short event)
 	pthread_mutex_lock(&instances); // the instance may be closed at the same time
 	struct epoll *ep = atomic_load(&s->watcher);
 	if (ep && atomic_load(&ep->waiting))
-		eventfd_write(ep->wake, 1);
+		changed(ep);
 	pthread_mutex_unlock(&instances);
 	errno = e;
 }
@@ -353,13 +377,16 @@ static int entry(struct epoll *ep, struct item *item, struct pollfd *out, int *a
 	return 1;
 }
 
-// list makes the list to poll: the instance of the kernel first, then the rsockets. It returns its length, 0 without
-// memory. It sets *at_once if the poll must not wait.
-static nfds_t list(struct epoll *ep, struct pollfd **fds, int *at_once)
+// list begins a wait and makes the list to poll: the instance of the kernel first, then the rsockets. It returns its
+// length, 0 without memory. It sets *at_once if the poll must not wait.
+static nfds_t list(struct epoll *ep, struct wait *w, struct pollfd **fds, int *at_once)
 {
 	nfds_t n = 1;
 
 	pthread_mutex_lock(&ep->mu);
+	atomic_fetch_add(&ep->waiting, 1); // before it looks at an item: used_up changes that, and looks here then
+	*w = (struct wait){ep->waits, atomic_load(&ep->changes)};
+	ep->waits = w;
 	*fds = malloc((ep->n + 1) * sizeof **fds);
 	if (*fds) {
 		(*fds)[0] = (struct pollfd){.fd = ep->fd, .events = POLLIN};
@@ -368,6 +395,35 @@ static nfds_t list(struct epoll *ep, struct pollfd **fds, int *at_once)
 	}
 	pthread_mutex_unlock(&ep->mu);
 	return *fds ? n : 0;
+}
+
+static void end_wait(struct epoll *ep, const struct wait *w)
+{
+	struct wait **at = &ep->waits;
+
+	pthread_mutex_lock(&ep->mu);
+	while (*at && *at != w)
+		at = &(*at)->next;
+	if (*at) // not in a child that a handler has forked
+		*at = w->next;
+	pthread_mutex_unlock(&ep->mu);
+	atomic_fetch_sub(&ep->waiting, 1);
+}
+
+// take_wake reads wake, unless a wait must still end for it: the program may be busy with what this one has found.
+static void take_wake(struct epoll *ep)
+{
+	eventfd_t count;
+	int old = 0;
+
+	eventfd_read(ep->wake, &count); // first, since a change may follow at any time
+	pthread_mutex_lock(&ep->mu);
+	for (struct wait *w = ep->waits; w; w = w->next)
+		old |= w->seen != atomic_load(&ep->changes);
+	old |= now_ms() < ep->known && atomic_load(&slot_of(ep->fd)->outside) > 0;
+	pthread_mutex_unlock(&ep->mu);
+	if (old)
+		eventfd_write(ep->wake, 1);
 }
 
 // as_told returns the events that a poll has found of an item, as TCP has them. What TCP does not tell counts as told:
@@ -429,15 +485,27 @@ static int collect(struct epoll *ep, const struct pollfd *fds, nfds_t n, struct 
 static int ordinary(struct epoll *ep, struct epoll_event *out, int most)
 {
 	int n = NEXT(epoll_wait)(ep->fd, out, most, 0), kept = 0;
-	eventfd_t count;
 
 	for (int i = 0; i < n; i++) {
 		if (out[i].data.ptr == ep)
-			eventfd_read(ep->wake, &count);
+			take_wake(ep);
 		else
 			out[kept++] = out[i];
 	}
-	return n < 0 ? n : kept;
+	return kept;
+}
+
+// events_now writes the events of the rsockets and of the kernel's instance, which is first every second time: either
+// may have as many as the program takes.
+static int events_now(struct epoll *ep, const struct pollfd *fds, nfds_t n, struct epoll_event *out, int most)
+{
+	int others = !!fds[0].revents, first = others && atomic_fetch_add(&ep->turn, 1) % 2;
+	int got = first ? ordinary(ep, out, most) : 0;
+
+	got += collect(ep, fds, n, out + got, most - got);
+	if (others && !first && got < most)
+		got += ordinary(ep, out + got, most - got);
+	return got;
 }
 
 // wait_once waits in wait_for also without rsockets: what ends that wait, as a cancellation, would not end one of the
@@ -445,19 +513,15 @@ static int ordinary(struct epoll *ep, struct epoll_event *out, int most)
 static int wait_once(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
 {
 	struct pollfd *fds;
+	struct wait w;
 	int at_once = 0;
-	nfds_t n = list(ep, &fds, &at_once);
+	nfds_t n = list(ep, &w, &fds, &at_once);
+	int got = n ? wait_for(fds, n, at_once ? 0 : timeout_ms) : fail(ENOMEM), e = errno;
 
-	if (!n)
-		return fail(ENOMEM);
-	atomic_fetch_add(&ep->waiting, 1);
-	int got = wait_for(fds, n, at_once ? 0 : timeout_ms);
-	atomic_fetch_sub(&ep->waiting, 1);
-	if (got > 0 || (!got && at_once)) {
-		got = collect(ep, fds, n, out, most);
-		int more = fds[0].revents && got < most ? ordinary(ep, out + got, most - got) : 0;
-		got += more > 0 ? more : 0;
-	}
+	end_wait(ep, &w);
+	errno = e;
+	if (got > 0 || (!got && at_once))
+		got = events_now(ep, fds, n, out, most);
 	free(fds);
 	return got;
 }
@@ -490,15 +554,30 @@ static int without_wake(int epfd, struct epoll_event *out, int n)
 	return kept;
 }
 
+// wait_outside waits in the kernel if an instance has no rsockets, and returns whether it has done so.
+static int wait_outside(int epfd, struct epoll_event *out, int most, int timeout_ms, const sigset_t *mask, int *got)
+{
+	struct slot *s = make_slot(epfd);
+	int waits;
+
+	if (s)
+		atomic_fetch_add(&s->outside, 1); // before it looks: one that becomes an instance looks here then
+	if ((waits = !has_instance(epfd)))
+		*got = NEXT(epoll_pwait)(epfd, out, most, timeout_ms, mask);
+	if (s)
+		atomic_fetch_sub(&s->outside, 1);
+	return waits;
+}
+
 int epoll_pwait(int epfd, struct epoll_event *out, int most, int timeout_ms, const sigset_t *mask)
 {
 	int64_t end = now_ms() + timeout_ms;
 	struct masked m;
+	int got;
 
 	if (most <= 0)
 		return fail(EINVAL);
-	if (!has_instance(epfd)) {
-		int got = NEXT(epoll_pwait)(epfd, out, most, timeout_ms, mask);
+	if (wait_outside(epfd, out, most, timeout_ms, mask, &got)) {
 		// The first rsocket may have come meanwhile: its event is ours.
 		int kept = without_wake(epfd, out, got);
 		if (kept || kept == got)
@@ -509,7 +588,8 @@ int epoll_pwait(int epfd, struct epoll_event *out, int most, int timeout_ms, con
 	struct epoll *ep = borrow(epfd);
 	if (!ep) // closed meanwhile
 		return NEXT(epoll_pwait)(epfd, out, most, timeout_ms, mask);
-	int got = mask_begin(mask, &m) ? -1 : wait_all(ep, out, most, timeout_ms), e = errno;
+	got = mask_begin(mask, &m) ? -1 : wait_all(ep, out, most, timeout_ms);
+	int e = errno;
 	mask_end(&m);
 	drop(ep);
 	errno = e;

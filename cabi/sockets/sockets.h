@@ -45,6 +45,7 @@ struct slot {
 	_Atomic(struct link *) link; // the descriptor is a TCP socket that may become an rsocket
 	atomic_int was_link;        // it was one since the descriptor was made
 	_Atomic(struct epoll *) ep; // the descriptor is an epoll instance that has rsockets
+	atomic_int outside;         // calls that wait for an instance in the kernel, since it had none
 	// Of the rsocket with this number:
 	atomic_int uses;                // descriptors
 	atomic_uint born;               // parent_forks when it was made

@@ -7,13 +7,17 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #define FAILED 1
 #include "check.h"
@@ -484,6 +488,159 @@ static void replaced(int p[2])
 	CHECK(!close(HIGH) && !close(pipes[0]) && !close(pipes[1]));
 }
 
+// turns checks that an instance of epoll tells a program that takes one event at a time of all descriptors.
+static void turns(const int p[2])
+{
+	int ep = epoll_create1(0), ordinary = eventfd(1, 0), told[2] = {0};
+	struct epoll_event e;
+
+	CHECK(ordinary >= 0 && !epoll_add(ep, p[0], EPOLLOUT) && !epoll_add(ep, ordinary, EPOLLIN));
+	for (int i = 0; i < 20; i++) {
+		CHECK(epoll_wait(ep, &e, 1, LIMIT_S * 1000) == 1);
+		told[e.data.fd == ordinary]++;
+	}
+	CHECK(told[0] > 4 && told[1] > 4);
+	close(ep), close(ordinary);
+}
+
+static int64_t now_ns(void)
+{
+	struct timespec t;
+
+	CHECK(!clock_gettime(CLOCK_MONOTONIC, &t));
+	return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
+}
+
+// passes waits until a counter has passed a value, and returns whether it has in time.
+static int passes(atomic_int *count, int value)
+{
+	int64_t end = now_ns() + INT64_C(1000000000) * LIMIT_S / 4;
+
+	while (*count <= value && now_ns() < end)
+		sched_yield();
+	return *count > value;
+}
+
+// instance is one of epoll that threads share.
+static struct {
+	int ep, first, second;
+	atomic_int firsts, seconds; // events
+} instance;
+
+static void *counts_edges(void *arg)
+{
+	struct epoll_event e;
+
+	for (;;)
+		if (epoll_wait(instance.ep, &e, 1, -1) == 1 && e.data.fd == instance.first)
+			instance.firsts++;
+	return NULL;
+}
+
+// edges checks that an event after data was read is told, also if it was read while another thread began to wait. That
+// has many descriptors to look at before it sleeps.
+static void edges(const int p[2])
+{
+	enum { MANY = 1000, TIMES = 300, PAUSE_NS = 60000 };
+	int other[2];
+	pthread_t t;
+	char c;
+
+	connected(other);
+	instance.ep = epoll_create1(0);
+	instance.first = p[1];
+	for (int i = 0; i < MANY; i++)
+		CHECK(!epoll_add(instance.ep, dup(other[0]), EPOLLIN | EPOLLET));
+	CHECK(!fcntl(p[1], F_SETFL, O_NONBLOCK) && !epoll_add(instance.ep, p[1], EPOLLIN | EPOLLET));
+	CHECK(!pthread_create(&t, NULL, counts_edges, NULL));
+	for (int told = 0, i = 0; i < TIMES; i++) {
+		CHECK(write(p[0], "x", 1) == 1 && passes(&instance.firsts, told));
+		for (int64_t end = now_ns() + rand() % PAUSE_NS; now_ns() < end;)
+			;
+		while (read(p[1], &c, 1) == 1)
+			told = instance.firsts;
+		CHECK(errno == EAGAIN);
+	}
+}
+
+static void again(int fd)
+{
+	struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT, .data.fd = fd};
+
+	CHECK(!epoll_ctl(instance.ep, EPOLL_CTL_MOD, fd, &e));
+}
+
+// works reads what comes. With the second socket it is busy until another thread has read from the first one.
+static void *works(void *arg)
+{
+	struct epoll_event e[2];
+	char c;
+
+	for (;;) {
+		int n = epoll_wait(instance.ep, e, 2, -1), seconds = 0;
+		for (int i = 0; i < n; i++) {
+			CHECK(read(e[i].data.fd, &c, 1) == 1);
+			if (e[i].data.fd == instance.first)
+				instance.firsts++;
+			else
+				seconds++;
+		}
+		CHECK(!seconds || passes(&instance.firsts, instance.seconds));
+		instance.seconds += seconds;
+	}
+	return NULL;
+}
+
+// team checks that a thread that waits learns of a change, although another thread that has waited is busy.
+static void team(const int p[2])
+{
+	enum { TIMES = 200, PAUSE_US = 1500 };
+	int q[2];
+	pthread_t t;
+
+	connected(q);
+	instance.ep = epoll_create1(0);
+	instance.first = p[1];
+	instance.second = q[1];
+	CHECK(!epoll_add(instance.ep, p[1], EPOLLONESHOT) && !epoll_add(instance.ep, q[1], EPOLLONESHOT));
+	for (int i = 0; i < 2; i++)
+		CHECK(!pthread_create(&t, NULL, works, NULL));
+	for (int i = 0; i < TIMES; i++) {
+		CHECK(write(p[0], "x", 1) == 1);
+		again(q[1]);
+		usleep(rand() % PAUSE_US);
+		CHECK(write(q[0], "x", 1) == 1);
+		again(p[1]);
+		CHECK(passes(&instance.firsts, i) && passes(&instance.seconds, i));
+	}
+}
+
+static void *has_event(void *arg)
+{
+	struct epoll_event e;
+
+	instance.seconds++;
+	CHECK(epoll_wait(instance.ep, &e, 1, -1) == 1);
+	instance.firsts++;
+	return NULL;
+}
+
+// early checks that threads which wait before an instance has sockets learn of these.
+static void early(const int p[2])
+{
+	pthread_t t;
+	int q[2];
+
+	connected(q);
+	instance.ep = epoll_create1(0);
+	for (int i = 0; i < 2; i++)
+		CHECK(!pthread_create(&t, NULL, has_event, NULL));
+	CHECK(passes(&instance.seconds, 1) && !usleep(20000));
+	CHECK(!epoll_add(instance.ep, p[1], EPOLLIN | EPOLLONESHOT));
+	CHECK(!epoll_add(instance.ep, q[1], EPOLLIN | EPOLLONESHOT));
+	CHECK(!usleep(5000) && write(p[0], "x", 1) == 1 && write(q[0], "x", 1) == 1 && passes(&instance.firsts, 1));
+}
+
 int main(int count, char **words)
 {
 	int p[2];
@@ -510,6 +667,14 @@ int main(int count, char **words)
 		remaining(p);
 	else if (!strcmp(words[1], "replaced"))
 		replaced(p);
+	else if (!strcmp(words[1], "turns"))
+		turns(p);
+	else if (!strcmp(words[1], "edges"))
+		edges(p);
+	else if (!strcmp(words[1], "early"))
+		early(p);
+	else if (!strcmp(words[1], "team"))
+		team(p);
 	else if (!strcmp(words[1], "whole"))
 		whole(p);
 	else
