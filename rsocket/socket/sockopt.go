@@ -132,7 +132,8 @@ func (s *Socket) SetOption(level, name int, value []byte) error {
 		return s.badOption(syscall.EINVAL, o, "has %d bytes: must be at least 4", len(value))
 	}
 	v := int(int32(binary.NativeEndian.Uint32(value)))
-	if s.dg != nil && level != SolRDMA {
+	// Those of UDP itself would split, join or hold back the messages of the protocol.
+	if s.dg != nil && level != SolRDMA && level != ProtoUDP {
 		if err := s.dg.SetUDPOption(level, name, v); err != nil {
 			return err
 		}
