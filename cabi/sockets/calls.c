@@ -218,7 +218,7 @@ static int name_of(int rs, int peer, struct sockaddr *a, socklen_t *n)
 	GUARD(0);
 	if (!a || !n)
 		return fail(EFAULT);
-	if (peer && own(rs)->progress == CONNECTED && tcp_state(rs) == TCP_CLOSE)
+	if (peer && made(rs) && tcp_state(rs) == TCP_CLOSE)
 		return fail(ENOTCONN);
 	if (names && peer)
 		return put_name(&names->peer, names->peer_length, a, n);

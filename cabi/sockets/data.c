@@ -152,12 +152,42 @@ static ssize_t drop(int rs, struct msghdr *m, int flags)
 	return got ? (ssize_t)got : n;
 }
 
+// whole returns how many bytes MSG_PEEK waits for with MSG_WAITALL: those of the first buffer, or what there is always
+// room for.
+static size_t whole(int rs, const struct msghdr *m)
+{
+	int room = 0;
+	socklen_t n = sizeof room;
+	size_t most = rgetsockopt(rs, SOL_SOCKET, SO_RCVBUF, &room, &n) ? 1 : room / 2;
+
+	for (size_t i = 0; i < m->msg_iovlen; i++)
+		if (m->msg_iov[i].iov_len)
+			return m->msg_iov[i].iov_len < most ? m->msg_iov[i].iov_len : most;
+	return 0;
+}
+
+// peek_all is take_once for MSG_PEEK with MSG_WAITALL. The first bytes raise an event, so it looks for more at times.
+static ssize_t peek_all(int rs, struct msghdr *m, int flags)
+{
+	int64_t end = now_ms() + own(rs)->receive_ms;
+	struct pollfd none = {.fd = -1};
+
+	for (int over = 0;;) {
+		ssize_t n = take_once(rs, m, flags);
+		if (n <= 0 || (size_t)n >= whole(rs, m) || over)
+			return n;
+		over = has_now(rs, POLLRDHUP) || (own(rs)->receive_ms && now_ms() >= end) ||
+		       (wait_for(&none, 1, 1) < 0 && !restarted());
+	}
+}
+
 static ssize_t take_stream(int rs, struct msghdr *m, int flags)
 {
 	if (flags & MSG_TRUNC)
 		return drop(rs, m, flags & ~MSG_TRUNC);
-	return (flags & MSG_WAITALL) && !(flags & MSG_PEEK) && blocks(rs, flags) ? take_all(rs, m, flags) :
-										    take_once(rs, m, flags);
+	if (!(flags & MSG_WAITALL) || !blocks(rs, flags))
+		return take_once(rs, m, flags);
+	return flags & MSG_PEEK ? peek_all(rs, m, flags) : take_all(rs, m, flags);
 }
 
 ssize_t take(int rs, struct msghdr *m, int flags)
@@ -167,11 +197,15 @@ ssize_t take(int rs, struct msghdr *m, int flags)
 
 	if ((flags & MSG_OOB) && own(rs)->type == SOCK_STREAM) // there is no urgent data
 		return fail(EINVAL);
+	if (flags & MSG_ERRQUEUE) // nothing enters that queue, and no call waits for it
+		return fail(EAGAIN);
 	if (own(rs)->type == SOCK_DGRAM) {
 		ssize_t n = take_datagram(rs, m, flags);
 		used_up(rs, POLLIN);
 		return done(n, before);
 	}
+	plain.msg_name = NULL; // as in the kernel
+	plain.msg_namelen = 0;
 	plain.msg_control = NULL;
 	plain.msg_controllen = 0;
 	if (own_events(rs) & POLLIN) // after shutdown

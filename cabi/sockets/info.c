@@ -25,7 +25,7 @@ socklen_t tell_info(int rs, void *to, socklen_t room)
 	socklen_t n = room < sizeof i ? room : sizeof i;
 	int e = errno;
 
-	if (atomic_load(&s->progress) == CONNECTED) {
+	if (made(rs)) {
 		i.tcpi_snd_mss = i.tcpi_rcv_mss = i.tcpi_advmss = i.tcpi_pmtu = number(rs, IPPROTO_TCP, TCP_MAXSEG);
 		i.tcpi_rcv_space = i.tcpi_rcv_ssthresh = number(rs, SOL_SOCKET, SO_RCVBUF);
 		i.tcpi_rtt = RTT_US;

@@ -109,6 +109,9 @@ RS_HIDDEN int as_tcp(int rs, int found, int asked);
 // has_now returns which events an rsocket has now.
 RS_HIDDEN int has_now(int rs, int events);
 
+// made reports whether a stream is or was connected.
+RS_HIDDEN int made(int rs);
+
 // tcp_state returns the state of a stream as in TCP_INFO.
 RS_HIDDEN int tcp_state(int rs);
 

@@ -52,6 +52,18 @@ int has_now(int rs, int events)
 	return n == 1 ? p.revents : 0;
 }
 
+// An attempt that does not block becomes a connection without a call of the program.
+int made(int rs)
+{
+	struct sockaddr_storage peer;
+	socklen_t n = sizeof peer;
+	int progress = atomic_load(&own(rs)->progress), e = errno;
+	int yes = progress == CONNECTED || (progress == CONNECTING && !rgetpeername(rs, (struct sockaddr *)&peer, &n));
+
+	errno = e;
+	return yes;
+}
+
 // States of TCP_INFO.
 enum { ESTABLISHED = 1, SYN_SENT = 2, FIN_WAIT2 = 5, CLOSE = 7, CLOSE_WAIT = 8, LISTEN = 10 };
 

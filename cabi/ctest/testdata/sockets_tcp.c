@@ -489,6 +489,51 @@ static void drops(const int p[2])
 	CHECK(recv(p[1], none, 10, MSG_TRUNC | MSG_DONTWAIT) == -1 && errno == EAGAIN);
 }
 
+static void *sends_later(void *arg)
+{
+	CHECK(!usleep(100000) && write(*(int *)arg, "cd", 2) == 2 && !shutdown(*(int *)arg, SHUT_WR));
+	return NULL;
+}
+
+// MSG_WAITALL holds for MSG_PEEK too. The peer of a stream has no name in what it sends.
+static void peeks(int l)
+{
+	char text[5] = "", name[sizeof here] = "none";
+	struct iovec one = {text, 4};
+	struct msghdr m = {.msg_name = name, .msg_namelen = 4, .msg_iov = &one, .msg_iovlen = 1};
+	pthread_t t;
+	int p[2];
+
+	connected(l, p);
+	CHECK(write(p[0], "ab", 2) == 2 && !pthread_create(&t, NULL, sends_later, &p[0]));
+	CHECK(recv(p[1], text, 4, MSG_PEEK | MSG_WAITALL) == 4 && !strcmp(text, "abcd") && !pthread_join(t, NULL));
+	CHECK(recv(p[1], text, 5, MSG_PEEK | MSG_WAITALL) == 4);
+	CHECK(recvmsg(p[1], &m, MSG_WAITALL) == 4 && !m.msg_namelen && !strcmp(name, "none"));
+	CHECK(!close(p[0]) && !close(p[1]));
+}
+
+// The queue of errors has no data.
+static void no_errors(const int p[2])
+{
+	char c;
+
+	CHECK(write(p[0], "x", 1) == 1 && events(p[1], POLLIN) == POLLIN);
+	CHECK(recv(p[1], &c, 1, MSG_ERRQUEUE) == -1 && errno == EAGAIN && recv(p[1], &c, 1, 0) == 1);
+}
+
+// TCP_INFO of a connection that was made without waiting.
+static void made_later(int l)
+{
+	struct tcp_info info = {0};
+	socklen_t n = sizeof info;
+	int c = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), s;
+
+	CHECK(connect(c, (struct sockaddr *)&here, sizeof here) == -1 && errno == EINPROGRESS);
+	CHECK(events(c, POLLOUT) == POLLOUT && (s = accept(l, NULL, NULL)) >= 0 && write(c, "x", 1) == 1);
+	CHECK(!getsockopt(c, IPPROTO_TCP, TCP_INFO, &info, &n) && info.tcpi_state == TCP_ESTABLISHED);
+	CHECK(info.tcpi_snd_mss && !close(c) && !close(s));
+}
+
 // A datagram fills the buffers of a message one after the other. What does not fit is told.
 static void datagrams(void)
 {
@@ -555,6 +600,10 @@ int main(int count, char **words)
 	shared_port(SOCK_STREAM);
 	shared_before();
 	drops(p);
+	no_errors(p);
+	l = listener();
+	peeks(l);
+	made_later(l);
 	refused();
 	tries_again();
 	connects_twice();
