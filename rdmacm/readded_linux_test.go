@@ -39,6 +39,22 @@ func onInterface(t *testing.T) *world {
 	return w
 }
 
+// connectAt makes a connection between two IDs of a host at an address.
+func connectAt(ctx context.Context, h *rdmacm.Host, addr string) (l *rdmacm.Listener, c, s *rdmacm.ID, err error) {
+	at := netip.AddrPortFrom(netip.MustParseAddr(addr), 0).String()
+	if l, err = rdmacm.Listen(ctx, at, &rdmacm.Options{Host: h}); err != nil {
+		return nil, nil, nil, err
+	}
+	dialled := make(chan error)
+	go func() {
+		var err error
+		c, err = rdmacm.Dial(ctx, l.Addr().String(), &rdmacm.Options{Host: h})
+		dialled <- err
+	}()
+	s, err = l.Accept(ctx)
+	return l, c, s, errors.Join(err, <-dialled)
+}
+
 // An interface goes and comes back: the host makes connections by its new device, while IDs of the old one are open. A
 // listener on all devices listens there too.
 func TestDeviceThatComesBack(t *testing.T) {
@@ -49,19 +65,7 @@ func TestDeviceThatComesBack(t *testing.T) {
 	h := rdmacm.NewGrowingHost(verbs.Devices)
 	soon, cancel := context.WithTimeout(bg, 30*time.Second)
 	defer cancel()
-	connect := func() (l *rdmacm.Listener, c, s *rdmacm.ID, err error) {
-		if l, err = rdmacm.Listen(soon, near4+":0", &rdmacm.Options{Host: h}); err != nil {
-			return nil, nil, nil, err
-		}
-		dialled := make(chan error)
-		go func() {
-			var err error
-			c, err = rdmacm.Dial(soon, l.Addr().String(), &rdmacm.Options{Host: h})
-			dialled <- err
-		}()
-		s, err = l.Accept(soon)
-		return l, c, s, errors.Join(err, <-dialled)
-	}
+	connect := func() (l *rdmacm.Listener, c, s *rdmacm.ID, err error) { return connectAt(soon, h, near4) }
 	everywhere := must(rdmacm.Listen(soon, ":7471", &rdmacm.Options{Host: h}))(w)
 	l, c, s, err := connect()
 	w.ok(err)
@@ -86,6 +90,48 @@ func TestDeviceThatComesBack(t *testing.T) {
 		w.ok(id.Close())
 	}
 	for _, l := range []*rdmacm.Listener{l, l2, everywhere} {
+		w.ok(l.Close())
+	}
+}
+
+// An interface goes and comes back while IDs of the old one are open: all addresses can be used, not only the one whose
+// sockets are still there.
+func TestAddressesOfADeviceThatComesBack(t *testing.T) {
+	w := onInterface(t)
+	if w == nil {
+		return
+	}
+	const near6 = "2001:db8::1"
+	addrs := []string{near4, near6}
+	ip(t, "addr add %s/64 dev back nodad", near6)
+	h := rdmacm.NewGrowingHost(verbs.Devices)
+	soon, cancel := context.WithTimeout(bg, 30*time.Second)
+	defer cancel()
+	var ids []*rdmacm.ID
+	var listeners []*rdmacm.Listener
+	for _, addr := range addrs {
+		l, c, s, err := connectAt(soon, h, addr)
+		w.ok(err)
+		ids, listeners = append(ids, c, s), append(listeners, l)
+	}
+	ip(t, "link del back")
+	_, err := listeners[0].Accept(soon)
+	w.errno(err, syscall.ENODEV)
+	addInterface(t)
+	ip(t, "addr add %s/64 dev back nodad", near6)
+	for _, addr := range addrs {
+		l, c, s, err := connectAt(soon, h, addr)
+		for errors.Is(err, syscall.ENODEV) && l == nil { // until the device has noticed
+			time.Sleep(10 * time.Millisecond)
+			l, c, s, err = connectAt(soon, h, addr)
+		}
+		w.ok(err)
+		ids, listeners = append(ids, c, s), append(listeners, l)
+	}
+	for _, id := range ids {
+		w.ok(id.Close())
+	}
+	for _, l := range listeners {
 		w.ok(l.Close())
 	}
 }

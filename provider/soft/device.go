@@ -245,6 +245,9 @@ func (d *device) refresh() {
 	for i, p := range ports {
 		d.ports[i].Store(p)
 	}
+	if ports[0].ifindex != olds[0].ifindex { // the link is of the interface of port 1
+		d.bound.renew()
+	}
 	d.bound.follow(d.allAddrs())
 	for i := range d.ports {
 		d.reportChanges(olds[i], d.ports[i].Load())

@@ -60,6 +60,13 @@ func (b *binding) follow(addrs []netip.Addr) {
 	b.keep(addrs) // if no address remained at first
 }
 
+// renew makes follow bind all addresses again, because the link's interface was deleted and made again.
+func (b *binding) renew() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.addrs = nil
+}
+
 // keep gives back the addresses that are not among addrs, if one remains: a link has at least one.
 //
 // +checklocks:b.mu

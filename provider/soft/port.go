@@ -20,6 +20,7 @@ type portInfo struct {
 	table   gidTable
 	entries []verbs.GIDEntry // of table
 	gone    bool             // the interface does not exist
+	ifindex int              // of the interface that exists, or that existed last; 0: none
 	up      bool
 	mtu     int // of the interface
 	speed   int // Mb/s; 0 means unknown
@@ -30,12 +31,13 @@ func (p *portInfo) has(a netip.Addr) bool { return slices.Contains(p.addrs, a) }
 
 // ifaceState is the state of a network interface.
 type ifaceState struct {
-	iface string
-	gone  bool // the interface that the device is named after does not exist
-	up    bool
-	mtu   int
-	speed int // Mb/s; 0 means unknown
-	addrs []netip.Addr
+	iface   string
+	gone    bool // the interface that the device is named after does not exist
+	ifindex int  // of the interface
+	up      bool
+	mtu     int
+	speed   int // Mb/s; 0 means unknown
+	addrs   []netip.Addr
 }
 
 // virtualMTU is the MTU of a port without a network interface, ipHeaders the part of it before the BTH, bytes.
@@ -75,7 +77,8 @@ func (s *spec) stateOf(ifi *net.Interface, err error) ifaceState {
 		return ifaceState{iface: s.iface, gone: s.iface != ""}
 	}
 	up := ifi.Flags&net.FlagUp != 0 && ifi.Flags&net.FlagRunning != 0
-	return ifaceState{iface: ifi.Name, up: up, mtu: ifi.MTU, speed: linkSpeed(ifi.Name), addrs: addrsOf(ifi)}
+	return ifaceState{iface: ifi.Name, ifindex: ifi.Index, up: up, mtu: ifi.MTU, speed: linkSpeed(ifi.Name),
+		addrs: addrsOf(ifi)}
 }
 
 // look returns the state of a port. old is the previous state, nil at first; GIDs keep their indices.
@@ -90,7 +93,10 @@ func (d *device) look(num uint8, old *portInfo) *portInfo {
 	}
 	p := &portInfo{
 		name: s.name, num: num, spec: s, iface: f.iface, virtual: d.virtual, addrs: f.addrs, gone: f.gone, up: f.up,
-		mtu: f.mtu, speed: f.speed,
+		ifindex: f.ifindex, mtu: f.mtu, speed: f.speed,
+	}
+	if p.ifindex == 0 && old != nil {
+		p.ifindex = old.ifindex
 	}
 	if s.addrs != nil {
 		p.addrs = s.addrs

@@ -210,10 +210,10 @@ func TestOwnerOfAFreePort(t *testing.T) {
 func TestInterfaceThatIsGone(t *testing.T) {
 	l := batchedLink(t, Config{Addrs: []netip.Addr{lo4}, Port: testPort(t)})
 	before := descriptors(t)
-	was := l.ifi
-	l.ifi = &net.Interface{Name: "gone0", Index: 1 << 20, MTU: 1500}
+	was := l.ifi.Load()
+	l.ifi.Store(&net.Interface{Name: "gone0", Index: 1 << 20, MTU: 1500})
 	_, err := l.openSend(lo4, 0)
-	l.ifi = was
+	l.ifi.Store(was)
 	if err == nil || !strings.Contains(err.Error(), "gone0") {
 		t.Errorf("%v: must name the interface", err)
 	}

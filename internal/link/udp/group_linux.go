@@ -26,7 +26,7 @@ func (l *Link) Join(group netip.Addr) error {
 		return err
 	}
 	if err := l.follow(group); err != nil {
-		return errors.Join(fmt.Errorf("link/udp: join %v on %s: %w", group, l.ifi.Name, err), l.Leave(group))
+		return errors.Join(fmt.Errorf("link/udp: join %v on %s: %w", group, l.ifi.Load().Name, err), l.Leave(group))
 	}
 	return nil
 }
@@ -99,17 +99,30 @@ func (l *Link) joinFirst(group netip.Addr) (err error) {
 		}
 	}()
 	if group.Is4() {
-		mreq := unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(l.ifi.Index)}
+		mreq := unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(l.ifi.Load().Index)}
 		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &mreq)
 	} else {
-		mreq := unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(l.ifi.Index)}
+		mreq := unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(l.ifi.Load().Index)}
 		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &mreq)
 	}
 	if err != nil {
-		return fmt.Errorf("link/udp: join %v on %s: %w", group, l.ifi.Name, err)
+		return fmt.Errorf("link/udp: join %v on %s: %w", group, l.ifi.Load().Name, err)
 	}
 	l.learn(fd)
 	return l.ports[0].add(rxSocket{fd: fd, addr: group}, nil)
+}
+
+// rejoin joins the groups on another interface. A group that cannot be joined there receives nothing.
+func (l *Link) rejoin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	for g := range l.groups {
+		l.ports[0].remove(g)
+		_ = l.joinFirst(g)
+	}
 }
 
 // Leave leaves a multicast group; see link.Link.

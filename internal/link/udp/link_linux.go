@@ -20,7 +20,7 @@ import (
 // A Link is the batching link of Linux.
 type Link struct {
 	cfg   Config
-	ifi   *net.Interface
+	ifi   atomic.Pointer[net.Interface] // see renewed
 	ports []*port
 
 	loopback bool
@@ -70,7 +70,8 @@ func openBatched(cfg Config) (link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{cfg: cfg, ifi: ifi, loopback: ifi.Flags&net.FlagLoopback != 0, groups: map[netip.Addr]int{}}
+	l := &Link{cfg: cfg, loopback: ifi.Flags&net.FlagLoopback != 0, groups: map[netip.Addr]int{}}
+	l.ifi.Store(ifi)
 	l.members, l.claims = map[netip.Addr]*member{}, map[*serviceClaim]struct{}{}
 	l.gso.Store(!cfg.NoGSO)
 	l.gro.Store(!cfg.NoGRO && trustGRO())
@@ -180,7 +181,8 @@ func (l *Link) screened(s *rxSocket, pkt []byte) bool {
 	return screen != nil && (*screen).Drop(mad)
 }
 
-// SetAddrs replaces the local addresses. If it fails, they are unchanged.
+// SetAddrs replaces the local addresses. If it fails, they are unchanged. If another interface has the name of the
+// link's one now, it opens all sockets again, and the link has no address if it fails.
 func (l *Link) SetAddrs(addrs []netip.Addr) error {
 	addrs, err := checkAddrs(addrs)
 	if err != nil {
@@ -188,12 +190,37 @@ func (l *Link) SetAddrs(addrs []netip.Addr) error {
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()
+	again := l.renewed()
+	if again {
+		_ = l.change(nil)
+		l.depart()
+	}
 	err = l.change(addrs)
+	l.depart()
+	if again {
+		l.rejoin()
+	}
+	return err
+}
+
+// renewed reports whether another interface has the name of the link's one, which was deleted, and takes it over:
+// sockets of link-local addresses, memberships in groups and the interface for multicast are those of one interface.
+func (l *Link) renewed() bool {
+	was := l.ifi.Load()
+	now, err := net.InterfaceByName(was.Name)
+	if err != nil || now.Index == was.Index {
+		return false
+	}
+	l.ifi.Store(now)
+	return true
+}
+
+// depart ends the members of addresses that the link has left, whose processes that lead have released them then.
+func (l *Link) depart() {
 	for _, m := range l.takeDeparting() {
 		m.group.Depart() // the link may get the address again
 		m.close()
 	}
-	return err
 }
 
 // change is SetAddrs, without the wait for the processes that lead at addresses that the link leaves.

@@ -247,7 +247,7 @@ func (s *sender) put(m int, b *link.TxBatch, r run, l *Link) {
 	s.iovs[m].SetLen(last.Off + last.Len - first.Off)
 
 	h, c := &s.hdrs[m], &s.controls[m]
-	h.Namelen = putAddr(&s.names[m], path, l.cfg.Port, l.ifi.Index)
+	h.Namelen = putAddr(&s.names[m], path, l.cfg.Port, l.ifi.Load().Index)
 	c.reset()
 	if r.count > 1 {
 		c.putSegment(first.Len)

@@ -120,7 +120,7 @@ func (l *Link) joinGroup(a netip.Addr) (err error) {
 	cfg := l.hostConfig(a)
 	cfg.Lead = func(gsi, strays int) error { return l.leadAs(m, a, gsi, strays) }
 	cfg.Lost = func(err error) { go l.lost(m, a, err) }
-	if m.group, err = host.Join(KeyOf(l.cfg.Port, a, l.ifi.Index), cfg); err != nil {
+	if m.group, err = host.Join(KeyOf(l.cfg.Port, a, l.ifi.Load().Index), cfg); err != nil {
 		return err
 	}
 	l.membersMu.Lock()

@@ -113,7 +113,7 @@ func (l *Link) openRecv(a netip.Addr, join bool) (fd int, err error) {
 	if o.err != nil {
 		return -1, o.err
 	}
-	if err := unix.Bind(o.fd, sockaddr(a, l.cfg.Port, l.ifi.Index)); err != nil {
+	if err := unix.Bind(o.fd, sockaddr(a, l.cfg.Port, l.ifi.Load().Index)); err != nil {
 		return -1, bindError(netip.AddrPortFrom(a, l.cfg.Port), err)
 	}
 	return o.fd, nil
@@ -138,15 +138,15 @@ func (l *Link) openSend(a netip.Addr, want uint16) (s *txSocket, err error) {
 		o.set("IP_MULTICAST_TTL", unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, defaultHopLimit)
 		o.set("IP_MULTICAST_LOOP", unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 1)
 		if err := unix.SetsockoptIPMreqn(o.fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF,
-			&unix.IPMreqn{Ifindex: int32(l.ifi.Index)}); err != nil && o.err == nil {
-			o.err = fmt.Errorf("link/udp: setsockopt IP_MULTICAST_IF to %s: %w", l.ifi.Name, err)
+			&unix.IPMreqn{Ifindex: int32(l.ifi.Load().Index)}); err != nil && o.err == nil {
+			o.err = fmt.Errorf("link/udp: setsockopt IP_MULTICAST_IF to %s: %w", l.ifi.Load().Name, err)
 		}
 	} else {
 		o.set("IPV6_MTU_DISCOVER", unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_DO)
 		o.set("IPV6_UNICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_UNICAST_HOPS, defaultHopLimit)
 		o.set("IPV6_MULTICAST_HOPS", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, defaultHopLimit)
 		o.set("IPV6_MULTICAST_LOOP", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 1)
-		o.set("IPV6_MULTICAST_IF", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, l.ifi.Index)
+		o.set("IPV6_MULTICAST_IF", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, l.ifi.Load().Index)
 		o.try(unix.IPPROTO_IPV6, ipv6FlowinfoSend, 1)
 	}
 	o.setBuffer(unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, l.cfg.SendBuffer)
@@ -158,7 +158,7 @@ func (l *Link) openSend(a netip.Addr, want uint16) (s *txSocket, err error) {
 	if o.err != nil {
 		return nil, o.err
 	}
-	bind := func(port uint16) error { return unix.Bind(o.fd, sockaddr(a, port, l.ifi.Index)) }
+	bind := func(port uint16) error { return unix.Bind(o.fd, sockaddr(a, port, l.ifi.Load().Index)) }
 	if want != 0 && bind(want) == nil {
 		return &txSocket{fd: o.fd, addr: a, port: want}, nil
 	}
