@@ -81,6 +81,8 @@ func (d *device) openFrames() error {
 			return verbsError("", err)
 		}
 		d.frames.Open(l)
+	} else {
+		d.frames.MTUChanged() // the interface may have come back just now
 	}
 	u.users++
 	return nil

@@ -36,7 +36,7 @@ var allProtocols = binary.NativeEndian.Uint16([]byte{unix.ETH_P_ALL >> 8, unix.E
 type port struct {
 	file *os.File
 	raw  syscall.RawConn
-	ifi  *net.Interface // as it was when the port was opened
+	ifi  *net.Interface // as it was when the port was bound to it; changed by MTU
 	done sync.WaitGroup
 	rx   receiver
 }
@@ -82,6 +82,11 @@ func setUp(fd, ifindex int) error {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, recvBuffer) != nil {
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recvBuffer)
 	}
+	return bind(fd, ifindex)
+}
+
+// bind makes a socket receive the frames of an interface, for all addresses, and send to it.
+func bind(fd, ifindex int) error {
 	// The loopback interface, for example, has no filter that could be opened.
 	_ = unix.SetsockoptPacketMreq(
 		fd,
@@ -92,13 +97,26 @@ func setUp(fd, ifindex int) error {
 	return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: allProtocols, Ifindex: ifindex})
 }
 
-// MTU returns the length of the longest frame as the interface is now, or as it was if it is gone.
+// MTU returns the length of the longest frame as the interface is now, or as it was if it is gone. If it is gone and
+// another interface has its name, the frames are those of that one from now on.
 func (p *port) MTU() int {
 	ifi, err := net.InterfaceByIndex(p.ifi.Index)
 	if err != nil {
+		p.follow()
 		ifi = p.ifi
 	}
 	return ifi.MTU + ethHeader
+}
+
+// follow binds the socket to the interface that has the name of the old one, if there is one.
+func (p *port) follow() {
+	ifi, err := net.InterfaceByName(p.ifi.Name)
+	if err != nil {
+		return
+	}
+	if e := p.raw.Control(func(fd uintptr) { err = bind(int(fd), ifi.Index) }); e == nil && err == nil {
+		p.ifi = ifi
+	}
 }
 
 // Send gives a frame to the kernel.
