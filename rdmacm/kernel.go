@@ -156,6 +156,16 @@ func (id *ID) setKernelOptions() error {
 	return errors.Join(errs...)
 }
 
+// kernelOption passes on an option that the program sets when the kernel has its ID.
+//
+// +checklocks:id.mu
+func (id *ID) kernelOption(name int, value []byte) error {
+	if !id.kernelHas {
+		return nil
+	}
+	return id.because(opSetOption, id.byKernel.SetOption(id.kernelID, ucma.LevelID, name, value))
+}
+
 // scope is the number of the interface of the ID's link-local addresses, 0 if there is none.
 //
 // +checklocks:id.mu

@@ -54,6 +54,31 @@ func (w *kernelWorld) discard(id *ID) {
 	w.ok(id.Close())
 }
 
+// Options that are set after ResolveAddr, and before Accept, reach the kernel's ID too.
+func TestKernelGetsLaterOptions(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		id := w.resolvedBy(PSTCP)
+		w.calls = nil
+		w.ok(id.SetTOS(7))
+		w.ok(id.SetTOS(0))
+		w.ok(id.SetAckTimeout(9))
+		w.called("option 1 0 [7]", "option 1 0 [0]", "option 1 3 [9]")
+		w.refuse(syscall.ENOSYS, "option")
+		w.errno(id.SetAckTimeout(10), syscall.ENOSYS)
+		w.refuse(0, "option")
+		w.ok(id.Close())
+
+		l := w.listening(PSTCP, netip.AddrPortFrom(fuzzHere, 5000), 4)
+		id = w.requested(l, false)
+		w.ok(id.SetAckTimeout(11))
+		if want := fmt.Sprintf("option %d 3 [11]", id.kernelID); len(w.calls) != 1 || w.calls[0] != want {
+			t.Errorf("%v, want %s", w.calls, want)
+		}
+		w.discard(id)
+		w.ok(l.Close())
+	})
+}
+
 // The options of the ID reach the kernel's ID, which is made with the address's resolution. The kernel chooses the
 // port, as the program has not read that of the package.
 func TestKernelResolves(t *testing.T) {

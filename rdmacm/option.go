@@ -5,6 +5,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/ucma"
 	"github.com/verbena-rdma/verbena/verbs"
 )
 
@@ -70,6 +71,9 @@ func (id *ID) SetTOS(tos uint8) error {
 	if id.state == stDestroying {
 		return id.errClosed(opSetOption)
 	}
+	if err := id.kernelOption(ucma.OptionTOS, []byte{tos}); err != nil {
+		return err
+	}
 	id.tos = tos
 	return nil
 }
@@ -128,6 +132,9 @@ func (id *ID) SetAckTimeout(code uint8) error {
 		return id.fail(opSetOption, syscall.EINVAL, "ACK timeout of a %v QP: must be RC or XRC_SEND", id.qpType)
 	case code > 31:
 		return id.fail(opSetOption, syscall.EINVAL, "ACK timeout %d: must be 0 to 31", code)
+	}
+	if err := id.kernelOption(ucma.OptionAckTimeout, []byte{code}); err != nil {
+		return err
 	}
 	id.ackTimeout, id.ackTimeoutSet = code, true
 	return nil
