@@ -133,7 +133,7 @@ func (id *ID) resolveAddr(
 // +checklocks:id.mu
 func (id *ID) onAddr(err error) {
 	if err != nil {
-		id.dropKernelID()
+		id.unresolveByKernel()
 		id.unresolve()
 		id.state = stAddrBound
 		id.push(&Event{Type: EventAddrError, Status: -int(errnoOf(err)), cause: err})

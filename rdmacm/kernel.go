@@ -244,6 +244,16 @@ func (id *ID) resolveByKernel(timeout time.Duration) error {
 	return id.byKernel.Resolve(id.kernelID, id.kernelLocal(), id.remote, id.scope(), milliseconds(timeout))
 }
 
+// unresolveByKernel undoes resolveByKernel after an error. An ID that is in groups keeps the kernel's, with which these
+// would end: the kernel has bound it, and resolves another address.
+//
+// +checklocks:id.mu
+func (id *ID) unresolveByKernel() {
+	if len(id.groups) == 0 {
+		id.dropKernelID()
+	}
+}
+
 // routeByKernel begins to resolve the path.
 //
 // +checklocks:id.mu

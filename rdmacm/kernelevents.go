@@ -107,7 +107,7 @@ func (id *ID) onKernelAddr(out *Event) {
 		if err != nil {
 			out = &Event{Type: EventAddrError, Status: -int(errnoOf(err)), cause: err}
 		}
-		id.dropKernelID()
+		id.unresolveByKernel()
 		id.unresolve()
 		id.state = stAddrBound
 	} else {

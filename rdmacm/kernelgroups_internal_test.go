@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -122,6 +123,38 @@ func TestKernelJoins(t *testing.T) {
 		w.none()
 		w.ok(id.Close())
 		w.called("leave 3", "destroy 1")
+	})
+}
+
+// An address that cannot be resolved does not end the groups that the ID is in.
+func TestKernelGroupsOutliveAnAddressError(t *testing.T) {
+	inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
+		id := w.grouped()
+		w.ok(id.JoinMulticast(w.Context(), netip.AddrPortFrom(kernelGroup, 0), nil))
+		w.tellUD(2, EventMulticastJoin, 0, service(kernelGroup))
+		w.next(EventMulticastJoin)
+		w.calls = nil
+		there := netip.AddrPortFrom(fuzzThere, 7)
+		w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, there, time.Second))
+		w.tellID(id, EventAddrError, -int32(syscall.ETIMEDOUT))
+		w.next(EventAddrError)
+		w.refuse(syscall.ENODEV, "resolve")
+		w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, there, time.Second))
+		w.next(EventAddrError)
+		w.refuse(0, "resolve")
+		w.ok(id.ResolveAddr(w.Context(), netip.AddrPort{}, there, time.Second))
+		w.tellID(id, EventAddrResolved, 0)
+		w.next(EventAddrResolved)
+		for _, c := range w.calls {
+			if strings.HasPrefix(c, "destroy") || strings.HasPrefix(c, "create") {
+				t.Errorf("%s: the kernel's ID with its groups must stay: %v", c, w.calls)
+			}
+		}
+		w.calls = nil
+		w.ok(id.LeaveMulticast(netip.AddrPortFrom(kernelGroup, 0)))
+		w.called("leave 2")
+		w.ok(id.Close())
+		w.called("destroy 1")
 	})
 }
 
