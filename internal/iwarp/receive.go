@@ -40,6 +40,7 @@ type receiver struct {
 
 	msn [iwarp.Queues]uint32 // the number of the message expected next
 	message
+	writing bool     // the last segment of a WRITE has not come
 	asked   int      // READs and atomics of the peer without a complete response
 	answers []answer // the responses to send, oldest first
 }
@@ -52,7 +53,10 @@ func (q *QP) initReceiver() {
 
 // between reports whether the stream stands between two FPDUs and two messages.
 func (q *QP) between() bool {
-	return q.at == inHeader && q.have == 0 && len(q.whole) == 0 && !q.message.open
+	if q.at != inHeader || q.have > 0 || len(q.whole) > 0 || q.message.open || q.writing {
+		return false
+	}
+	return len(q.waiting) == 0 || q.waiting[0].got == 0 // else a Read Response is not complete
 }
 
 // Feed takes what the stream has delivered. After the end of the stream it is ignored.

@@ -438,6 +438,31 @@ func TestOnEOF(t *testing.T) {
 	}
 }
 
+// TestOnEOFBetweenSegments checks the end of the stream between two segments of a message.
+func TestOnEOFBetweenSegments(t *testing.T) {
+	for _, crc := range []bool{false, true} {
+		p := Params{CRC: crc, ORD: 1, Initiator: true}
+		for op, segment := range map[iwarp.Opcode]func(*side) []byte{
+			iwarp.Write: func(s *side) []byte { return tagged(iwarp.Write, false, s.reg.RKey, testBase, 5) },
+			iwarp.ReadResponse: func(s *side) []byte {
+				return tagged(iwarp.ReadResponse, false, s.reg.LKey, testBase, 5)
+			},
+			iwarp.Send: func(*side) []byte { return untagged(iwarp.Send, false, 1, 0, []byte("part")) },
+		} {
+			s := newSide(t, p, 100)
+			s.recv(1, s.sge(0, 50))
+			s.post(2, transport.OpRead, nil, s.sge(0, 20))
+			s.drain()
+			s.qp.Feed(iwarp.AppendFPDU(nil, segment(s), crc))
+			s.qp.OnEOF()
+			const want = "the connection was lost within a message"
+			if len(s.done) != 2 || s.done[0].Cause.Reason != want {
+				t.Errorf("%v: completions %v", op, s.done)
+			}
+		}
+	}
+}
+
 // TestReadOfWithdrawnMemory checks a READ whose memory is withdrawn before its response is sent.
 func TestReadOfWithdrawnMemory(t *testing.T) {
 	c, s := pair(t, Params{IRD: 2, ORD: 2}, 1000, 0)

@@ -261,6 +261,7 @@ func (q *QP) finish() *refusal {
 		if s.Opcode() == iwarp.ReadResponse {
 			return q.endResponse()
 		}
+		q.writing = !s.Last()
 		if q.size == len(s) && s.Last() {
 			q.onEmptyWrite(s)
 		}
