@@ -386,6 +386,7 @@ func (l *leader) claim(s *session, f frame) (n int, fds []int, errno syscall.Err
 		}
 		errno = errnoOf(err)
 	}
+	l.unwatch(s, n)
 	l.table.unassign(s, n)
 	l.free(n)
 	return n, nil, errno
