@@ -25,7 +25,7 @@ func TestDatagramInTheNameOfAnotherHost(t *testing.T) {
 	_, qpn, _, _ := r.fromUDP(p)
 	p.OK(everybody.SetReadDeadline(time.Now().Add(20 * time.Second)))
 	buf := make([]byte, 4096)
-	n, _, err := everybody.ReadFrom(buf)
+	_, _, err := everybody.ReadFrom(buf)
 	p.OK(err)
 	ah := must(r.PD().CreateAH(&verbs.AHAttr{IsGlobal: true, PortNum: r.PortNum(), GRH: verbs.GlobalRoute{
 		DGID: verbs.GIDFromAddr(p.B.Addr), SGIDIndex: p.gidOf(r), HopLimit: 64}}))(p)

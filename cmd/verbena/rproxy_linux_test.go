@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// SIGINT and SIGTERM end rproxy with status 0, also if the shell that started it in the background has it ignore SIGINT.
+// SIGINT and SIGTERM end rproxy with status 0, SIGINT also if the shell had it ignored.
 func TestSignalsEndRproxy(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -173,7 +173,8 @@ func ask(name, question string) (c net.Conn, pid int, err error) {
 
 // Reports asks every process for its report, with each object if objects is set. It omits processes that end
 // meanwhile; others that do not answer are in silent. It asks many at the same time, so stopped processes together
-// take the time of one, and those of each user for themselves: a user can make any number of sockets that do not answer.
+// take the time of one, and those of each user for themselves: a user can make any number of sockets that do not
+// answer.
 func Reports(objects bool) (list []Report, silent []Silent, err error) {
 	question := AskReport
 	if objects {

@@ -20,8 +20,8 @@ import (
 	"github.com/verbena-rdma/verbena/internal/wire"
 )
 
-// ownKey returns the key of an address that other processes running these tests do not use, and of a port that no socket
-// holds, at this address or at all addresses.
+// ownKey returns the key of an address that other processes running these tests do not use, and of a port that no
+// socket holds, at this address or at all addresses.
 func ownKey() Key {
 	pid := os.Getpid()
 	key := Key{Addr: netip.AddrFrom4([4]byte{127, byte(pid>>8)&0x3f | 0x40, byte(pid), 9})}
