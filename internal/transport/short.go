@@ -75,8 +75,8 @@ func (r *requester) placeShort(near link.Direct) bool {
 	return true
 }
 
-// shortPlace returns the place of a packet of n bytes, a counted one unless an earlier request waits for data, or the QP
-// waits for the M bit of the peer's packets: an acknowledgement by counting has none.
+// shortPlace returns the place of a packet of n bytes, a counted one unless an earlier request waits for data, or the
+// QP waits for the M bit of the peer's packets: an acknowledgement by counting has none.
 func (r *requester) shortPlace(near link.Direct, n int) (b []byte) {
 	qp := r.qp
 	if r.reads > 0 || qp.attr.Mig != Migrated {
