@@ -228,7 +228,8 @@ const waiting = "\n************************************\n" +
 // A run whose result is below the limit of -w fails, after its results.
 func TestPerftestLimit(t *testing.T) {
 	server, client, err := meet(t, 0, "ib_write_bw", "-n 50 -w 1e9")
-	if err == nil || !strings.Contains(client, "is below the limit of -w, 1e+09") || !perftestLine.MatchString(client) {
+	const want = "is below the limit of -w, 1000000000.00"
+	if err == nil || !strings.Contains(client, want) || !perftestLine.MatchString(client) {
 		t.Errorf("%v:\n%s", err, client)
 	}
 	if !perftestLine.MatchString(server) {
