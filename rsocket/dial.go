@@ -164,6 +164,14 @@ func thisHost(network string, addrs []netip.AddrPort) (list []netip.AddrPort) {
 	return list
 }
 
+// anyPort returns the address that a socket listens at: the empty one stands for ":0", as for package net.
+func anyPort(address string) string {
+	if address == "" {
+		return ":0"
+	}
+	return address
+}
+
 // resolve returns the addresses for a network and an address.
 func resolve(ctx context.Context, network, address string) ([]netip.AddrPort, error) {
 	proto, family := network, ""

@@ -43,9 +43,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if !strings.HasPrefix(network, "tcp") {
 		return nil, opError("listen", network, nil, nil, net.UnknownNetworkError(network))
 	}
-	if address == "" { // as for package net
-		address = ":0"
-	}
+	address = anyPort(address)
 	addrs, err := resolve(ctx, network, address)
 	if err != nil {
 		return nil, opError("listen", network, nil, nil, err)

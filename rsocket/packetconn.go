@@ -48,10 +48,7 @@ func (lc *ListenConfig) ListenPacket(ctx context.Context, network, address strin
 	if !strings.HasPrefix(network, "udp") {
 		return nil, opError("listen", network, nil, nil, net.UnknownNetworkError(network))
 	}
-	if address == "" { // as for package net
-		address = ":0"
-	}
-	addrs, err := resolve(ctx, network, address)
+	addrs, err := resolve(ctx, network, anyPort(address))
 	if err != nil {
 		return nil, opError("listen", network, nil, nil, err)
 	}

@@ -213,8 +213,11 @@ func (m *merger) follow(c context.Context, device string) error {
 				t = &target{}
 				known[name] = t
 			}
+			if t.captured.Load() || t.tries == mostTries {
+				continue
+			}
 			of := control.Account(name)
-			if t.captured.Load() || t.tries == mostTries || of != own && spent[of] > mostTime {
+			if of != own && spent[of] > mostTime {
 				continue
 			}
 			begin := time.Now()
