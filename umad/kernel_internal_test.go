@@ -187,7 +187,9 @@ func TestKernelCalls(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			replied := make(chan struct{})
 			go func() {
+				defer close(replied)
 				r, err := server.Recv(t.Context())
 				if err == nil {
 					err = server.Reply(r, 0, []byte("answer"))
@@ -211,6 +213,8 @@ func TestKernelCalls(t *testing.T) {
 			if want.GIDIndex = got.GIDIndex; got != want {
 				t.Errorf("the request's header is %+v, want %+v", got, want)
 			}
+			// The reply is counted after its send, which the client does not wait for.
+			<-replied
 			if c := p.Counters(); c != (Counters{Sent: 2, Received: 2}) {
 				t.Errorf("%+v", c)
 			}
