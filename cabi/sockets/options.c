@@ -285,6 +285,9 @@ static int asked_of_kernel(int rs, int level, int name)
 	return (level == IPPROTO_TCP && name == TCP_CONGESTION) || (level == IPPROTO_IPV6 && own(rs)->domain == AF_INET);
 }
 
+// LONGEST_DATAGRAM is that of an rsocket of IPv6. iperf3 sends datagrams as long as TCP_MAXSEG of its other connection.
+#define LONGEST_DATAGRAM 2024
+
 // get reads an option, which has up to *n bytes.
 static int get(int rs, int level, int name, union value *to, socklen_t *n)
 {
@@ -299,6 +302,8 @@ static int get(int rs, int level, int name, union value *to, socklen_t *n)
 	if (asked_of_kernel(rs, level, name))
 		return with_new(rs, get_new, level, name, to, n);
 	int result = rgetsockopt(rs, level, name, to, n);
+	if (!result && level == IPPROTO_TCP && name == TCP_MAXSEG && to->number > LONGEST_DATAGRAM)
+		to->number = LONGEST_DATAGRAM;
 	if (!result)
 		return 0;
 	parent_tell(rs);

@@ -534,6 +534,18 @@ static void made_later(int l)
 	CHECK(info.tcpi_snd_mss && !close(c) && !close(s));
 }
 
+// Programs send datagrams of the size that TCP_MAXSEG of a connection is.
+static void segment(int from, int to)
+{
+	static char data[1 << 16];
+	int l = listener(), p[2];
+
+	connected(l, p);
+	int size = number(p[1], IPPROTO_TCP, TCP_MAXSEG);
+	CHECK(size > 500 && send(from, data, size, 0) == size && recv(to, data, sizeof data, 0) == size);
+	CHECK(!close(p[0]) && !close(p[1]) && !close(l));
+}
+
 // A datagram fills the buffers of a message one after the other. What does not fit is told.
 static void datagrams(void)
 {
@@ -555,6 +567,7 @@ static void datagrams(void)
 	CHECK(sendmsg(b, &(struct msghdr){.msg_iov = parts, .msg_iovlen = 3}, 0) == -1 && errno == EFAULT);
 	CHECK(send(b, "gone", 4, 0) == 4 && recvmsg(a, &m, 0) == -1 && errno == EFAULT);
 	CHECK(!send(b, "", 0, 0) && !recv(a, body, 2, 0) && option(a, SO_PROTOCOL) == IPPROTO_UDP);
+	segment(b, a);
 	destinations(a);
 	shared_port(SOCK_DGRAM);
 	CHECK(!close(a) && !close(b));

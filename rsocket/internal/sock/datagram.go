@@ -24,7 +24,7 @@ type Datagram struct {
 	// +checklocks:mu
 	udp *net.UDPConn
 	// +checklocks:mu
-	options []udpOption // for a UDP socket that is opened later
+	options []udpOption // the last of each name
 	// +checklocks:mu
 	to netip.AddrPort
 	// +checklocks:mu
@@ -46,8 +46,6 @@ type Datagram struct {
 	// +checklocks:mu
 	others waiters
 }
-
-type udpOption struct{ level, name, value int }
 
 // datagramMsg is a message in the receive queue.
 type datagramMsg struct {
@@ -98,33 +96,12 @@ func (d *Datagram) open(addr netip.AddrPort) error {
 	if d.udp != nil {
 		return nil
 	}
-	network := "udp4"
-	if !d.v4 {
-		network = "udp6"
-	}
-	c, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(addr)) // the unspecified address if addr is zero
+	c, err := listenUDP(d.v4, addr, d.options)
 	if err != nil {
 		return err
 	}
 	d.udp = c
-	for _, o := range d.options {
-		setUDP(c, o)
-	}
 	d.ended.Go(func() { d.receiveUDP(c) })
-	return nil
-}
-
-// SetUDPOption sets an option of the UDP socket, now or when it is opened. An option that the system refuses has no
-// effect there.
-func (d *Datagram) SetUDPOption(level, name, value int) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	o := udpOption{level, name, value}
-	if d.udp != nil {
-		setUDP(d.udp, o)
-		return nil
-	}
-	d.options = append(d.options, o)
 	return nil
 }
 
@@ -143,8 +120,16 @@ func (d *Datagram) Connect(to netip.AddrPort) error {
 			at = netip.AddrPortFrom(local, 0)
 		}
 	}
+	if err := d.open(at); err != nil {
+		return err
+	}
+	if d.shared() { // the system gives its messages to this socket, and those of others to another one
+		if err := connectUDP(d.udp, to); err != nil {
+			return err
+		}
+	}
 	d.to = to
-	return d.open(at)
+	return nil
 }
 
 // Peer returns the destination; the zero AddrPort without one.

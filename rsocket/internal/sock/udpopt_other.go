@@ -2,13 +2,10 @@
 
 package sock
 
-import "net"
-
-// The options that other systems than Linux get, with Linux's values.
-const (
-	solSocket = 1
-	soSndBuf  = 7
-	soRcvBuf  = 8
+import (
+	"net"
+	"net/netip"
+	"syscall"
 )
 
 // setUDP sets an option of the UDP socket: the sizes of its buffers, in bytes. It ignores others.
@@ -20,3 +17,9 @@ func setUDP(c *net.UDPConn, o udpOption) {
 		_ = c.SetWriteBuffer(o.value)
 	}
 }
+
+// beforeBind does nothing: several sockets cannot have one address here.
+func beforeBind(syscall.RawConn, udpOption) {}
+
+// connectUDP does nothing: Datagram leaves out the messages of others.
+func connectUDP(*net.UDPConn, netip.AddrPort) error { return nil }
