@@ -4,6 +4,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 // locks are record locks on the memory of last wills, which every process of a group has open: the owner of slot n
@@ -120,13 +122,31 @@ func dropFDs(fds []int) {
 	locksMu.Lock()
 	defer locksMu.Unlock()
 	for _, fd := range fds {
-		var st unix.Stat_t
-		if unix.Fstat(fd, &st) == nil {
-			if l := allLocks[lockKey{uint64(st.Dev), st.Ino}]; l != nil { //nolint:unconvert // see openLocks
-				l.fds = append(l.fds, fd)
-				continue
-			}
+		if l := locksOn(fd); l != nil {
+			l.fds = append(l.fds, fd)
+			continue
 		}
 		unix.Close(fd)
 	}
+}
+
+// ownFD is fdset.Own for a descriptor that another process sent. One of memory with locks keeps its number: to raise it
+// is to close it.
+func ownFD(fd int) int {
+	locksMu.Lock() // no lock is taken between duplicate and close
+	defer locksMu.Unlock()
+	if locksOn(fd) != nil {
+		fdset.Add(fd)
+		return fd
+	}
+	return fdset.Own(fd)
+}
+
+// locksOn returns the locks on the file of a descriptor, nil if there are none. locksMu is held.
+func locksOn(fd int) *locks {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return nil
+	}
+	return allLocks[lockKey{uint64(st.Dev), st.Ino}] //nolint:unconvert // see openLocks
 }

@@ -168,7 +168,7 @@ func rights(oob []byte) (fds []int, err error) {
 			return nil, err
 		}
 		for i, fd := range got {
-			got[i] = fdset.Own(fd)
+			got[i] = ownFD(fd)
 		}
 		fds = append(fds, got...)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/verbena-rdma/verbena/internal/fdset"
 )
 
 func inode(t *testing.T, fd int) uint64 {
@@ -262,5 +264,26 @@ func TestOpenStore(t *testing.T) {
 	}
 	if r.close(); descriptors(t) > before {
 		t.Errorf("%d descriptors, %d before", descriptors(t), before)
+	}
+}
+
+// TestLocksOutliveASecondLink checks that a process that leaves low numbers to the program keeps its locks when it gets
+// the descriptor of their memory once more, for a second link at the address.
+func TestLocksOutliveASecondLink(t *testing.T) {
+	key, g := testLeader(t)
+	s := g.claim(t, -1)
+	if err := g.ClaimService(7471); err != nil {
+		t.Fatal(err)
+	}
+	fdset.SetFloor(600)
+	defer fdset.SetFloor(0)
+	second := testMember(t, key)
+	if second.locks != g.locks {
+		t.Fatal("two links at one address do not share their locks")
+	}
+	for _, at := range []int64{int64(s.N), serviceLock(7471)} {
+		if pid := held(t, g.locks.fd, at); pid != os.Getpid() {
+			t.Errorf("lock %#x belongs to process %d, want %d", at, pid, os.Getpid())
+		}
 	}
 }
