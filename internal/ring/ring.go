@@ -324,10 +324,13 @@ func (c *Consumer) Next() (r Record, ok bool) {
 	return Record{}, false
 }
 
+// Due reports whether Release stores the head in any case.
+func (c *Consumer) Due() bool { return c.next-c.freed > uint64(len(c.mem))/8 }
+
 // Release returns the space of the records that Next has returned to the producer. It stores the head only now and
 // then, since each store costs both sides a cache line, and at once if now is true.
 func (c *Consumer) Release(now bool) {
-	if n := c.next - c.freed; n > uint64(len(c.mem))/8 || now && n > 0 {
+	if c.Due() || now && c.next != c.freed {
 		c.freed = c.next
 		c.head.Store(c.next)
 	}

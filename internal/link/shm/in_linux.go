@@ -48,15 +48,22 @@ type rxRing struct {
 	count counts
 }
 
-// show stores the position of cons for waits if it is more than most bytes further than the stored one. A store costs
-// as much as a lock, so it is done when the port finds the ring empty, and not for each packet. Until then waits may
-// report packets that were taken. It misses none: the word at the stored position becomes 0 only when the ring is full
-// but for those bytes, and a sender that finds no room wakes the port again.
-func (r *rxRing) show(most uint64) {
-	if at := r.cons.Position(); at-r.shown > most {
+// show stores the position of cons for waits. A store costs as much as a lock, so it is done when the port finds the
+// ring empty or gives space back, and not for each packet. Until then waits may report packets that were taken. It
+// misses none: the sender does not write to the word at the stored position, which release stores before the head.
+func (r *rxRing) show() {
+	if at := r.cons.Position(); at != r.shown {
 		r.shown = at
 		r.seen.Store(at)
 	}
+}
+
+// release gives the space of the records that were taken back to the sender, now and then.
+func (r *rxRing) release() {
+	if r.cons.Due() {
+		r.show()
+	}
+	r.cons.Release(false)
 }
 
 // acceptRings does the handshake of a ring set with a sender that has connected. status is the memory of the

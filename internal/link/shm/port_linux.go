@@ -303,7 +303,7 @@ func (p *port) Recv(b *link.RxBatch) int {
 	}
 	for i, r := range m.open {
 		p.tellSkipped(r)
-		r.cons.Release(false)
+		r.release()
 		m.open[i] = nil
 	}
 	clear(m.shares)
@@ -377,9 +377,8 @@ func (p *port) recvSet(l *rxRings, b *link.RxBatch, m *buffers) {
 		case err != nil:
 		case r.cons.Ready():
 			err = p.drain(l, r, b, m)
-			r.show(uint64(l.ring) / 8)
 		default:
-			r.show(0)
+			r.show()
 		}
 		if err != nil {
 			p.counters.ShmBroken++
