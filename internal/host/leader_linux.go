@@ -222,6 +222,10 @@ func (l *leader) handle(s *session, f frame) (reply frame, fds []int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	reply = frame{kind: kindReply, slot: f.slot, id: f.id, seq: f.seq}
+	if l.closed { // see leave
+		reply.errno = unix.ENETDOWN
+		return reply, nil
+	}
 	switch f.kind {
 	case kindJoin:
 		reply.id = version

@@ -64,16 +64,19 @@ func (l *leader) leave(s *session) {
 	}
 	l.forgetFormer(s)
 	slots := l.table.remove(s)
+	if s.will != nil {
+		l.send(l.collectOf(s, slots))
+		s.will.close()
+		unix.Close(s.will.fd)
+	}
+	if l.closed { // the next leader uses the sockets already, and finds the slots and last wills of dead processes
+		return
+	}
 	if services > 0 {
 		l.resteer()
 	}
 	if groups > 0 {
 		l.listMulticast()
-	}
-	if s.will != nil {
-		l.send(l.collectOf(s, slots))
-		s.will.close()
-		unix.Close(s.will.fd)
 	}
 	for _, n := range slots {
 		l.release(n)
@@ -168,8 +171,11 @@ func (l *leader) sweepAll() {
 		if l.sweepAgain {
 			l.sweepAgain, round = false, 0
 		}
-		held := l.sweepOnce()
-		if l.closed || held == 0 {
+		held := 0
+		if !l.closed {
+			held = l.sweepOnce()
+		}
+		if held == 0 {
 			l.sweeping = false
 			l.mu.Unlock()
 			return
