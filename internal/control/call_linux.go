@@ -161,7 +161,7 @@ func CallCaptures(process, device string, skip func(announced string) bool) map[
 				continue
 			}
 			if c := call(name); c != nil {
-				if _, err := fmt.Fprintf(c, "%s %s\n", process, device); err != nil {
+				if fdset.Send(c, fmt.Appendf(nil, "%s %s\n", process, device), nil) != nil {
 					_ = untrusted.Close(c)
 					continue
 				}
@@ -176,7 +176,7 @@ func CallCaptures(process, device string, skip func(announced string) bool) map[
 }
 
 // call connects to an announced capture, nil if there is none.
-func call(name string) net.Conn {
+func call(name string) *net.UnixConn {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil
@@ -192,10 +192,11 @@ func call(name string) net.Conn {
 	if err != nil {
 		return nil
 	}
-	fdset.AddConn(c.(*net.UnixConn))
-	if _, err := genuine(c.(*net.UnixConn), name); err != nil {
-		_ = untrusted.Close(c)
+	u := c.(*net.UnixConn)
+	fdset.AddConn(u)
+	if _, err := genuine(u, name); err != nil {
+		_ = untrusted.Close(u)
 		return nil
 	}
-	return c
+	return u
 }
