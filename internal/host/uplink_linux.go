@@ -43,6 +43,7 @@ type remote struct {
 type answer struct {
 	f   frame
 	fds []int
+	cut bool // this process had no room for all descriptors
 }
 
 func newRemote(key Key, c *net.UnixConn, cred *unix.Ucred, deliver func(Mail)) *remote {
@@ -56,7 +57,7 @@ func (r *remote) read(deliver func(Mail)) {
 	defer close(r.over)
 	buf, oob := make([]byte, maxFrame+1), make([]byte, unix.CmsgSpace(4*chunk))
 	for {
-		n, fds, err := receive(r.c, buf, oob)
+		n, fds, cut, err := receive(r.c, buf, oob)
 		if err != nil || n == 0 {
 			dropFDs(fds)
 			return
@@ -76,7 +77,7 @@ func (r *remote) read(deliver func(Mail)) {
 			dropFDs(fds)
 			continue
 		case f.seq != 0 && f.seq <= r.expired.Load():
-			r.tooLate(answer{f, fds})
+			r.tooLate(answer{f, fds, cut})
 			continue
 		}
 		select {
@@ -84,32 +85,33 @@ func (r *remote) read(deliver func(Mail)) {
 			r.tooLate(old)
 		default:
 		}
-		r.replies <- answer{f, fds}
+		r.replies <- answer{f, fds, cut}
 	}
 }
 
-// receive waits for a message. The caller owns its descriptors.
-func receive(c *net.UnixConn, buf, oob []byte) (n int, fds []int, err error) {
+// receive waits for a message. The caller owns its descriptors; cut reports that some are missing.
+func receive(c *net.UnixConn, buf, oob []byte) (n int, fds []int, cut bool, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, nil, err
+		return 0, nil, false, err
 	}
 	e := raw.Read(func(fd uintptr) bool {
 		fdset.Opening()
 		defer fdset.Opened()
-		var oobn int
+		var oobn, flags int
 		for err = unix.EINTR; err == unix.EINTR; {
-			n, oobn, _, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
+			n, oobn, flags, _, err = unix.Recvmsg(int(fd), buf, oob, unix.MSG_DONTWAIT|unix.MSG_CMSG_CLOEXEC)
 		}
+		cut = flags&unix.MSG_CTRUNC != 0
 		if err == nil {
 			fds, err = rights(oob[:oobn])
 		}
 		return err != unix.EAGAIN
 	})
 	if e != nil {
-		return 0, nil, e
+		return 0, nil, false, e
 	}
-	return n, fds, err
+	return n, fds, cut, err
 }
 
 // unawaited is the number of each request whose reply is not waited for.
@@ -131,10 +133,10 @@ func (r *remote) undo(f frame) {
 	r.put(f.bytes())
 }
 
-// tooLate drops the reply to a request that has timed out. The caller of a claim does not know that it has a slot, so
-// the slot is released.
+// tooLate drops the reply to a request that has timed out, or has failed for want of descriptors. The caller of a claim
+// does not know that it has a slot, so the slot is released.
 func (r *remote) tooLate(a answer) {
-	claimed := a.f.errno == 0 && a.f.slot >= 0 && len(a.fds) > 0
+	claimed := a.f.errno == 0 && a.f.slot >= 0 && (len(a.fds) > 0 || a.cut)
 	dropFDs(a.fds)
 	if claimed {
 		r.put((&frame{kind: kindRelease, seq: unawaited, slot: a.f.slot}).bytes())
@@ -158,7 +160,7 @@ func (r *remote) do(f frame) (frame, []int, error) {
 		select {
 		case a := <-r.replies:
 			if a.f.seq == f.seq || a.f.seq == 0 { // 0: the leader rejected the connection
-				return a.f, a.fds, nil
+				return r.whole(a)
 			}
 			r.tooLate(a)
 		case <-r.over:
@@ -176,10 +178,20 @@ func (r *remote) do(f frame) (frame, []int, error) {
 func (r *remote) lastWord() (frame, []int, error) {
 	select {
 	case a := <-r.replies:
-		return a.f, a.fds, nil
+		return r.whole(a)
 	default:
 		return frame{}, nil, errEnded
 	}
+}
+
+// whole returns a reply, or an error if not all of its descriptors are here.
+func (r *remote) whole(a answer) (frame, []int, error) {
+	if !a.cut {
+		return a.f, a.fds, nil
+	}
+	r.tooLate(a)
+	return frame{}, nil, fmt.Errorf("link/udp: this process has no descriptor left for the sockets of %v: raise its "+
+		"limit: ulimit -n 1024: %w", r.key.Addr, unix.EMFILE)
 }
 
 func isTimeout(err error) bool {

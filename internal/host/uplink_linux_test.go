@@ -219,7 +219,7 @@ func TestAnswerOfAnEarlierRequest(t *testing.T) {
 	defer r.close()
 	r.seq = 5
 	before := descriptors(t)
-	r.replies <- answer{frame{kind: kindReply, slot: 9, seq: 3}, null(t, 1)}
+	r.replies <- answer{f: frame{kind: kindReply, slot: 9, seq: 3}, fds: null(t, 1)}
 	done := listens(r, 7)
 	if f := answerOne(t, leader, frame{slot: -1, id: 7}, nil); f.kind != kindListen || f.seq != 6 {
 		t.Errorf("%+v", f)
@@ -232,5 +232,56 @@ func TestAnswerOfAnEarlierRequest(t *testing.T) {
 	}
 	if n := descriptors(t); n > before {
 		t.Errorf("%d descriptors, %d before", n, before)
+	}
+}
+
+// TestNoDescriptorForAnAnswer checks that a process that has no descriptor left for the sockets of an answer says so,
+// and does not keep the slot.
+func TestNoDescriptorForAnAnswer(t *testing.T) {
+	member, leader := connPair(t)
+	r := newRemote(Key{}, member, &unix.Ucred{}, func(Mail) {})
+	defer r.close()
+	sockets := null(t, 2)
+	defer closeFDs(sockets)
+	_ = leader.SetDeadline(time.Now().Add(10 * time.Second))
+	for _, c := range []struct {
+		ask   frame
+		slot  int // of the answer
+		fds   []int
+		after kind // what the leader is told
+	}{
+		{frame{kind: kindClaim, slot: -1}, 9, sockets[:1], kindRelease},
+		{frame{kind: kindJoin, id: version, slot: -1}, -1, sockets, 0},
+	} {
+		done := make(chan error, 1)
+		go func() {
+			_, fds, err := r.do(c.ask)
+			dropFDs(fds)
+			done <- err
+		}()
+		b := make([]byte, maxFrame)
+		n, err := leader.Read(b)
+		f, ok := parseFrame(b[:n])
+		if err != nil || !ok || f.kind != c.ask.kind {
+			t.Fatalf("%x, %v", b[:n], err)
+		}
+		t.Run(string(rune(f.kind)), func(t *testing.T) {
+			withoutDescriptors(t, 0)
+			reply := frame{kind: kindReply, slot: c.slot, seq: f.seq}
+			if _, _, err := leader.WriteMsgUnix(reply.bytes(), rightsOf(c.fds), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; !errors.Is(err, unix.EMFILE) {
+				t.Errorf("%v, want EMFILE", err)
+			}
+		})
+		if c.after == 0 {
+			continue
+		}
+		_ = leader.SetReadDeadline(time.Now().Add(time.Second))
+		n, err = leader.Read(b)
+		if f, ok := parseFrame(b[:n]); err != nil || !ok || f.kind != c.after || f.slot != c.slot {
+			t.Errorf("%x, %v: must be the release of slot %d", b[:n], err, c.slot)
+		}
 	}
 }
