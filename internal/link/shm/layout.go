@@ -31,6 +31,10 @@ const (
 	minRing     = 64 << 10
 	maxRing     = 4 << 20
 	maxRings    = 1024
+
+	// maxForeign limits the memory of other processes that is mapped in this one: 4 TiB, or 256 MiB on processors of 32
+	// bits, which have 4 GiB of address space.
+	maxForeign = 1 << (28 + 14*(^uint(0)>>63))
 )
 
 // A shape is the layout that both ends of a ring set agree on.
@@ -45,6 +49,9 @@ func (s shape) check() error {
 		s.ring < minRing, s.ring > maxRing, s.ring&(s.ring-1) != 0:
 		return fmt.Errorf("link/shm: rings of %d bytes from %d to %d ports: must be a power of two of 64 KiB to 4 MiB, "+
 			"at most %d rings of 1 to %d ports: %w", s.ring, s.n, s.m, maxRings, maxPorts, syscall.EPROTO)
+	case s.n*s.m > maxForeign/s.ring: // their size might exceed an int
+		return fmt.Errorf("link/shm: %d rings of %d bytes: must be at most %d bytes in all: %w", s.n*s.m, s.ring,
+			maxForeign, syscall.ENOMEM)
 	}
 	return nil
 }

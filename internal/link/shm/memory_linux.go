@@ -117,9 +117,6 @@ func attach(fd, size int) (*memory, error) {
 // (65530), and either ends a Go program.
 var mappedMemory = quota{maxBytes: maxForeign, maxMaps: 16 << 10}
 
-// maxForeign is 4 TiB, or 256 MiB on processors of 32 bits, which have 4 GiB of address space.
-const maxForeign = 1 << (28 + 14*(^uint(0)>>63))
-
 type quota struct {
 	maxBytes int
 	maxMaps  int
