@@ -64,3 +64,21 @@ func TestDeathWithTheLeader(t *testing.T) {
 		t.Error("no last will was sent")
 	}
 }
+
+// TestStoppedLeaderSendsWhatItHasCollected checks that a leader that reads the sockets of QP 1 sends last wills that it
+// has collected just before its end: nobody else has them any more.
+func TestStoppedLeaderSendsWhatItHasCollected(t *testing.T) {
+	const rounds = 100
+	var sent atomic.Int32
+	for range rounds {
+		l := newLeader(Key{}, &Config{Send: func([]Will) { sent.Add(1) }}, &openStore{}, nil, nil)
+		close(l.reading)
+		l.mu.Lock()
+		l.send([]Will{{}})
+		l.mu.Unlock()
+		l.stop()
+	}
+	if n := sent.Load(); n != rounds {
+		t.Errorf("the last wills were sent %d times of %d", n, rounds)
+	}
+}

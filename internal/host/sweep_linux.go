@@ -48,8 +48,12 @@ func (l *leader) send(left []Will) {
 	l.done.Go(func() {
 		select {
 		case <-l.reading:
-			l.cfg.Send(left)
 		case <-l.end:
+		}
+		select { // a leader that ends has both, and select chooses at random
+		case <-l.reading:
+			l.cfg.Send(left)
+		default:
 		}
 	})
 }
