@@ -237,13 +237,14 @@ func (l *leader) serveMember(c *net.UnixConn) {
 
 // awaitRead waits until a member has read all that it was sent, or has left. The kernel limits the descriptors of a
 // user that nobody has read (ulimit -n of the sender), here for all members: one that reads nothing may not have many.
-func (l *leader) awaitRead(c *net.UnixConn) {
+// It looks less and less often, since a user may have many members that read nothing.
+func (l *leader) awaitRead(c syscall.Conn) {
 	raw, err := c.SyscallConn()
-	for left := 1; err == nil && left > 0; {
+	for left, wait := 1, pause; err == nil && left > 0; wait = min(2*wait, longPause) {
 		err = raw.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
 		if left > 0 {
 			select {
-			case <-time.After(pause):
+			case <-time.After(wait):
 			case <-l.end:
 				return
 			}
