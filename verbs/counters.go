@@ -48,7 +48,7 @@ type Counters struct {
 	drv      DriverCounters
 	lifetime lifetime
 
-	mu sync.Mutex
+	mu sync.Mutex // serialises AttachPointFlow, Read and Close
 	// +checklocks:mu
 	descs map[uint32]CounterDescription // by index
 	// +checklocks:mu
@@ -198,6 +198,8 @@ func (c *Counters) Read(values []uint64, flags ReadCountersFlags) error {
 // Close destroys the counters (ibv_destroy_counters). EBUSY while flows count into them.
 func (c *Counters) Close() error {
 	const op = "destroy_counters"
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if err := c.lifetime.close(op, c); err != nil {
 		return err
 	}

@@ -1,0 +1,57 @@
+package verbs
+
+import (
+	"testing"
+	"time"
+)
+
+// inUse makes calls of a driver during which another goroutine closes their object.
+type inUse struct {
+	t      *testing.T
+	close  func() error
+	ended  func() bool // the driver's object was destroyed
+	result chan error  // of close
+}
+
+func newInUse(t *testing.T, close func() error, ended func() bool) *inUse {
+	return &inUse{t, close, ended, make(chan error, 1)}
+}
+
+// call is the call of the driver.
+func (u *inUse) call() {
+	go func() { u.result <- u.close() }()
+	time.Sleep(20 * time.Millisecond) // for a Close that does not wait
+	if u.ended() {
+		u.t.Error("the driver's object was destroyed during a call of it")
+	}
+}
+
+// closed waits for the end of the object.
+func (u *inUse) closed() {
+	u.t.Helper()
+	ok(u.t, <-u.result)
+	if !u.ended() {
+		u.t.Error("Close has not destroyed the driver's object")
+	}
+}
+
+type countersInUse struct {
+	*fakeCounters
+	*inUse
+}
+
+func (c *countersInUse) Read() (packets, bytes uint64, err error) {
+	c.inUse.call()
+	return 0, 0, nil
+}
+
+func TestV_LIB_04_CloseOfCountersWaitsForRead(t *testing.T) {
+	vctx, drv := openSteering(t)
+	c := must(vctx.CreateCounters())(t)
+	ok(t, c.AttachPointFlow(&CounterAttachAttr{}, nil))
+	u := newInUse(t, c.Close, func() bool { return drv.called("DestroyCounters") })
+	c.drv = &countersInUse{c.drv.(*fakeCounters), u}
+	ok(t, c.Read(make([]uint64, 1), 0))
+	u.closed()
+	refused(t, c.Read(make([]uint64, 1), 0), EINVAL, "closed")
+}
