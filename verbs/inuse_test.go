@@ -55,3 +55,21 @@ func TestV_LIB_04_CloseOfCountersWaitsForRead(t *testing.T) {
 	u.closed()
 	refused(t, c.Read(make([]uint64, 1), 0), EINVAL, "closed")
 }
+
+type eceInUse struct {
+	*fakeQP
+	*inUse
+}
+
+func (q *eceInUse) QueryECE() (ECE, error) {
+	q.inUse.call()
+	return ECE{}, nil
+}
+
+func TestV_LIB_04_CloseOfAQPWaitsForQueryECE(t *testing.T) {
+	qp, drv := newQPIn(t, QPTypeRC, QPSInit)
+	u := newInUse(t, qp.Close, func() bool { return drv.called("DestroyQP") })
+	qp.drv = &eceInUse{drv, u}
+	must(qp.QueryECE())(t)
+	u.closed()
+}

@@ -123,7 +123,9 @@ type ECE struct {
 // (ibv_query_ece). The software device supports none: all fields are 0. EOPNOTSUPP if the device lacks ECE.
 func (qp *QP) QueryECE() (ECE, error) {
 	const op = "query_ece"
-	if qp.word.Load()&stateClosed != 0 {
+	qp.mu.Lock()
+	defer qp.mu.Unlock()
+	if qp.lifetime.closed.Load() {
 		return ECE{}, errClosed(op, qp.obj())
 	}
 	if err := qp.ctx.checkRemoved(op, qp); err != nil {
