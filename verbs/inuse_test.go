@@ -73,3 +73,24 @@ func TestV_LIB_04_CloseOfAQPWaitsForQueryECE(t *testing.T) {
 	must(qp.QueryECE())(t)
 	u.closed()
 }
+
+type srqInUse struct {
+	*fakeSRQ
+	*inUse
+}
+
+func (s *srqInUse) PostOps(ops []OpsWR) (int, error) {
+	s.inUse.call()
+	return len(ops), nil
+}
+
+func TestV_LIB_04_CloseOfAnSRQWaitsForPostOps(t *testing.T) {
+	pd, cq := openTM(t)
+	srq := must(pd.CreateSRQ(&SRQInitAttr{Type: SRQTypeTM, CQ: cq, Attr: SRQAttr{MaxWR: 1, MaxSGE: 1},
+		TMCap: TMCap{1, 1}}))(t)
+	drv := srq.drv.(*fakeSRQ)
+	u := newInUse(t, srq.Close, func() bool { return drv.called("DestroySRQ") })
+	srq.drv = &srqInUse{drv, u}
+	ok(t, srq.PostOps(OpsWR{Opcode: TagDel}))
+	u.closed()
+}

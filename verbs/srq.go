@@ -19,7 +19,7 @@ type SRQ struct {
 	drv      DriverSRQ
 	context  any
 	lifetime lifetime
-	mu       sync.Mutex // serialises Modify, Query and Close
+	mu       sync.Mutex // serialises Modify, Query, PostOps and Close
 	maxSGE   atomic.Uint32
 	asyncEv  ackCount
 }

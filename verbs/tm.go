@@ -75,6 +75,8 @@ func (f OpsFlags) String() string {
 // operations have completions that were not polled.
 func (srq *SRQ) PostOps(ops ...OpsWR) error {
 	const op = "post_srq_ops"
+	srq.mu.Lock()
+	defer srq.mu.Unlock()
 	switch {
 	case srq.lifetime.closed.Load():
 		return &PostError{Err: errClosed(op, srq.obj())}
