@@ -94,3 +94,26 @@ func TestV_LIB_04_CloseOfAnSRQWaitsForPostOps(t *testing.T) {
 	ok(t, srq.PostOps(OpsWR{Opcode: TagDel}))
 	u.closed()
 }
+
+// endedWQ and endedTable are driver's objects whose memory is freed.
+type (
+	endedWQ    struct{ DriverWQ }
+	endedTable struct{ DriverRWQIndTable }
+)
+
+func (endedWQ) WQN() uint32    { panic("WQN after Destroy") }
+func (endedTable) Num() uint32 { panic("Num after Destroy") }
+
+// The numbers of work queues and indirection tables can be read after Close too, without the driver's object.
+func TestV_LIB_05_NumbersAfterClose(t *testing.T) {
+	vctx, _ := openSteering(t)
+	wq, _ := newWQ(t, vctx)
+	table := must(vctx.CreateRWQIndTable(&RWQIndTableInitAttr{IndTbl: []*WQ{wq}}))(t)
+	n, num := wq.WQN(), table.Num()
+	ok(t, table.Close())
+	ok(t, wq.Close())
+	wq.drv, table.drv = endedWQ{wq.drv}, endedTable{table.drv}
+	if wq.WQN() != n || table.Num() != num {
+		t.Errorf("WQ %d, was %d; table %d, was %d", wq.WQN(), n, table.Num(), num)
+	}
+}

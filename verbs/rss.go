@@ -11,6 +11,7 @@ import (
 type RWQIndTable struct {
 	ctx      *Context
 	drv      DriverRWQIndTable
+	num      uint32
 	wqs      []*WQ
 	lifetime lifetime
 }
@@ -51,6 +52,7 @@ func (vctx *Context) CreateRWQIndTable(init *RWQIndTableInitAttr) (*RWQIndTable,
 		drop(kindRWQIndTable, t.parents())
 		return nil, driverError(op, vctx.obj(), err)
 	}
+	t.num = t.drv.Num()
 	return t, nil
 }
 
@@ -86,7 +88,7 @@ func (t *RWQIndTable) parents() (list []parent) {
 }
 
 // Num returns the table's number (ind_tbl_num).
-func (t *RWQIndTable) Num() uint32 { return t.drv.Num() }
+func (t *RWQIndTable) Num() uint32 { return t.num }
 
 // Context returns the context of the table.
 func (t *RWQIndTable) Context() *Context { return t.ctx }

@@ -95,6 +95,7 @@ type WQ struct {
 	pd       *PD
 	cq       *CQ
 	drv      DriverWQ
+	num      uint32
 	init     WQInitAttr // with actual sizes
 	lifetime lifetime
 	mu       sync.Mutex // serialises Modify and Close
@@ -126,6 +127,7 @@ func (vctx *Context) CreateWQ(init *WQInitAttr) (*WQ, error) {
 		drop(kindWQ, wq.parents())
 		return nil, driverError(op, vctx.obj(), err)
 	}
+	wq.num = wq.drv.WQN()
 	wq.init.MaxWR, wq.init.MaxSGE = want.MaxWR, want.MaxSGE
 	init.MaxWR, init.MaxSGE = want.MaxWR, want.MaxSGE
 	return wq, nil
@@ -156,7 +158,7 @@ func (wq *WQ) parents() []parent {
 }
 
 // WQN returns the queue's number (wq_num).
-func (wq *WQ) WQN() uint32 { return wq.drv.WQN() }
+func (wq *WQ) WQN() uint32 { return wq.num }
 
 // State returns the queue's state, which the device may change at any time (state of struct ibv_wq).
 func (wq *WQ) State() WQState { return wq.drv.State() }
