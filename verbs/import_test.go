@@ -79,6 +79,23 @@ func TestImportDevicePDAndMR(t *testing.T) {
 	}
 }
 
+// The handle of a parent domain ends with it, as that of its PD does.
+func TestImportOfAClosedParentDomain(t *testing.T) {
+	vctx, _ := openFake(t)
+	other := must(ImportDevice(must(vctx.CmdFD())(t)))(t)
+	domain := must(vctx.AllocParentDomain(&ParentDomainInitAttr{PD: newPD(t, vctx)}))(t)
+	handle := domain.Handle()
+	theirs := must(other.ImportPD(handle))(t)
+	refused(t, domain.Close(), EBUSY, "1 import")
+	ok(t, theirs.Close())
+	ok(t, domain.Close())
+	_, err := other.ImportPD(handle)
+	refused(t, err, ENOENT, "import_pd")
+	if exported(handle, exports.pds) != nil {
+		t.Error("the table of exports keeps the domain")
+	}
+}
+
 // An import of a region of the whole address space has its length.
 func TestImportTheWholeAddressSpace(t *testing.T) {
 	vctx, _ := openFake(t)

@@ -148,6 +148,7 @@ func (pd *PD) closeParent() error {
 	if err := pd.lifetime.close("dealloc_pd", pd); err != nil {
 		return err
 	}
+	unexport(&pd.handle, exports.pds)
 	if pd.td != nil {
 		pd.td.lifetime.drop(kindParentDomain)
 	}
