@@ -50,6 +50,16 @@ func (qp *QP) DetachMcast(gid GID, lid uint16) error {
 	return nil
 }
 
+// forgetGroups ends the attachments of a QP of a removed device, which DetachMcast cannot end: no call of it succeeds.
+//
+// +checklocks:qp.mu
+func (qp *QP) forgetGroups() {
+	for range qp.groups {
+		qp.lifetime.drop(kindGroup)
+	}
+	clear(qp.groups)
+}
+
 // +checklocks:qp.mu
 func (qp *QP) checkGroup(op string, gid GID, lid uint16) error {
 	switch {

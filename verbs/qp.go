@@ -265,8 +265,9 @@ func (qp *QP) Query(mask QPAttrMask) (QPAttr, QPInitAttr, error) {
 }
 
 // Close destroys the QP, in any state (ibv_destroy_qp). Outstanding requests get no completion, and completions of the
-// QP that were not polled may be lost: poll first. EBUSY while the QP is attached to a multicast group or has flows. It
-// blocks, without a time-out, until all delivered asynchronous events of the QP are acknowledged.
+// QP that were not polled may be lost: poll first. EBUSY while the QP has flows or, unless the device was removed, is
+// attached to a multicast group. It blocks, without a time-out, until all delivered asynchronous events of the QP are
+// acknowledged.
 func (qp *QP) Close() error {
 	const op = "destroy_qp"
 	if err := qp.destroy(op); err != nil {
@@ -282,6 +283,9 @@ func (qp *QP) Close() error {
 func (qp *QP) destroy(op string) error {
 	qp.mu.Lock()
 	defer qp.mu.Unlock()
+	if qp.ctx.isRemoved() {
+		qp.forgetGroups()
+	}
 	if err := qp.lifetime.close(op, qp); err != nil {
 		return err
 	}

@@ -70,6 +70,23 @@ func TestV_ENV_02_CallsAfterRemoval(t *testing.T) {
 	}
 }
 
+// A QP that was attached to a group when its device was removed can be destroyed, as other objects can.
+func TestV_ENV_02_V_QPD_04_GroupsEndWithTheDevice(t *testing.T) {
+	vctx, drv := openFake(t)
+	pd := newPD(t, vctx)
+	qp, _ := newQP(t, pd, QPTypeUD)
+	group := mustGID("ff0e::1")
+	ok(t, qp.AttachMcast(group, 0))
+	ok(t, qp.AttachMcast(mustGID("ff0e::2"), 0))
+	refused(t, qp.Close(), EBUSY, "2 multicast groups")
+	drv.up.DeviceEvent(EventDeviceFatal)
+	refused(t, qp.DetachMcast(group, 0), syscall.EIO, "the device was removed")
+	refused(t, qp.Close(), syscall.EIO, "the object is destroyed")
+	refused(t, qp.SendCQ().Close(), syscall.EIO, "the object is destroyed")
+	refused(t, pd.Close(), syscall.EIO, "the object is destroyed")
+	ok(t, vctx.Close())
+}
+
 // After the removal a queue returns the events that are in it, and then EIO.
 func TestEventsAfterRemoval(t *testing.T) {
 	vctx, drv := openFake(t)
