@@ -204,7 +204,7 @@ func (q *own) send(_ *Agent, to *Address, mad MAD) error { return q.sender.send(
 // ask sends a request again and again until its answer arrives.
 func (q *own) ask(ctx context.Context, a *Agent, to *Address, request MAD, r retry, answer <-chan *Received) (*Received,
 	error) {
-	for range 1 + r.times {
+	for left := r.times; left >= 0; left-- {
 		if err := a.Send(to, request); err != nil && !errors.Is(err, syscall.ENOBUFS) {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -210,6 +211,10 @@ func TestCallRetries(t *testing.T) {
 			if took := time.Since(start).Round(10 * time.Millisecond); !errors.Is(err, c.err) || took != c.took {
 				t.Errorf("%d lost, %d retries: %v after %v, want %v after %v", c.lose, c.retries, err, took, c.err, c.took)
 			}
+		}
+		lose, seen = 1, 0
+		if _, err := client.Call(t.Context(), &toB, get(umad.ClassPerf), time.Second, math.MaxInt); err != nil {
+			t.Errorf("1 lost, as many retries as there can be: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
