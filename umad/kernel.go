@@ -250,7 +250,7 @@ func (k *kernel) send(a *Agent, to *Address, mad MAD) error {
 // ask sends a request, which the kernel repeats.
 func (k *kernel) ask(ctx context.Context, a *Agent, to *Address, request MAD, r retry,
 	answer <-chan *Received) (*Received, error) {
-	ms := (max(r.after, 1) + time.Millisecond - 1) / time.Millisecond
+	ms := (max(r.after, 1)-1)/time.Millisecond + 1 // rounded up, of any duration
 	h := &kmad.Header{TimeoutMS: uint32(min(ms, math.MaxInt32)), Retries: uint32(min(r.times, math.MaxInt32))}
 	if err := k.transmit(a, to, request, h); err != nil {
 		return nil, err

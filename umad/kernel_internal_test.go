@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -233,6 +234,23 @@ func TestKernelCalls(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Longer time-outs and more retries than the kernel takes are its longest and most.
+func TestKernelLongTimeouts(t *testing.T) {
+	onAdapter(t, here6, func(p *Port, file *fakeFile, _ *verbs.Device) {
+		client, err := p.Register(Registration{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, long := range []time.Duration{math.MaxInt64, math.MaxInt64 - 999_999, 30 * 24 * time.Hour} {
+			_, err = client.Call(t.Context(), &Address{Local: here6, Remote: here6}, question6(10), long, math.MaxInt)
+			if h := file.sent[len(file.sent)-1].h; !errors.Is(err, ErrTimeout) || h.TimeoutMS != math.MaxInt32 ||
+				h.Retries != math.MaxInt32 {
+				t.Errorf("%v: %d ms, %d retries, %v", long, h.TimeoutMS, h.Retries, err)
+			}
+		}
+	})
 }
 
 // TestKernelDatagrams passes datagrams that no kernel sends, or that come late, to an agent.
