@@ -41,6 +41,9 @@ func Open(peer netip.Addr) (*verbs.Context, error) {
 	if !peer.IsValid() || peer.IsUnspecified() {
 		return fail(fmt.Errorf("the peer must have an address: %w", verbs.EINVAL))
 	}
+	if _, err := driver.Selected(driver.Soft); err != nil {
+		return fail(err)
+	}
 	source, err := sysroute.Source(peer, "")
 	if err != nil {
 		return fail(err)

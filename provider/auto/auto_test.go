@@ -94,6 +94,16 @@ func TestSourceOfAnotherPort(t *testing.T) {
 	}
 }
 
+// TestUnknownProvider refuses a value of VERBENA_PROVIDER that is no provider's name.
+func TestUnknownProvider(t *testing.T) {
+	t.Setenv(driver.EnvProvider, "hard")
+	_, err := Open(netip.MustParseAddr("127.0.0.92"))
+	var e *verbs.Error
+	if !errors.As(err, &e) || e.Errno != verbs.EINVAL || !strings.Contains(err.Error(), `VERBENA_PROVIDER="hard"`) {
+		t.Error(err)
+	}
+}
+
 // TestRefused has errors say what is wrong.
 func TestRefused(t *testing.T) {
 	t.Setenv(driver.EnvProvider, driver.HW) // no adapter has a loopback address
