@@ -185,7 +185,7 @@ int umad_poll(int fd, int timeout_ms)
 	if (!handle(fd))
 		return failed(EINVAL);
 	int n = poll(&p, 1, timeout_ms);
-	return n == 1 ? 0 : failed(n == 0 ? ETIMEDOUT : errno);
+	return n == 1 ? 0 : n == 0 ? failed(ETIMEDOUT) : -EIO; // errno has the reason, as EINTR
 }
 
 static void fill(struct ib_user_mad *u, const struct vrb_mad *m)

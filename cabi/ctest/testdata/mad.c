@@ -7,9 +7,11 @@
 #include <infiniband/umad_str.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/time.h>
 
 #include "check.h"
 #include "device.h"
@@ -69,6 +71,22 @@ static void refused(int port)
 	WANT_NEG(umad_recv(port, &m, &small, 0), EWOULDBLOCK);
 	WANT_NEG(umad_send(-1, 0, &m, LENGTH, 0, 0), EINVAL);
 	WANT_NEG(umad_send(port, 0, &m, LENGTH + 1, 0, 0), EINVAL);
+}
+
+static void on_alarm(int sig) {}
+
+// interrupted has a handler of a signal end waits, which fail as those of libibumad do. The signal comes again, in case
+// that the first one comes before the wait.
+static void interrupted(int port)
+{
+	struct sigaction a = {.sa_handler = on_alarm};
+	struct itimerval often = {{0, 20000}, {0, 20000}}, off = {};
+	int length = LENGTH;
+
+	MUST(!sigaction(SIGALRM, &a, NULL) && !setitimer(ITIMER_REAL, &often, NULL));
+	MUST(umad_poll(port, 20000) == -EIO && errno == EINTR);
+	MUST(umad_recv(port, &m, &length, 20000) == -EIO && errno == EINTR);
+	MUST(!setitimer(ITIMER_REAL, &off, NULL));
 }
 
 // registers has registrations fail. server has the method of mask.
@@ -132,6 +150,7 @@ int main(void)
 	int server = umad_register(port, CLASS, 1, 0, methods), client = umad_register(port, CLASS, 1, 0, NULL);
 	MUST(server >= 0 && client >= 0 && server != client);
 	refused(port);
+	interrupted(port);
 	registers(port, methods);
 	names();
 	devices();
