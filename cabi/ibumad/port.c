@@ -103,11 +103,15 @@ int umad_get_fd(int fd) { return handle(fd) ? fd : -EINVAL; }
 // subnet reports whether a class is that of subnet management, whose QP 0 RoCE does not have.
 static int subnet(int mgmt_class) { return mgmt_class == 0x01 || mgmt_class == 0x81; }
 
+enum { FIRST_OUI = 0x30, LAST_OUI = 0x4f }; // the classes of vendors that have an OUI; the kernel has none above
+
+static int has_oui(int mgmt_class) { return mgmt_class >= FIRST_OUI && mgmt_class <= LAST_OUI; }
+
 static int add(int fd, uint8_t mgmt_class, uint8_t version, const uint64_t mask[2], uint32_t *agent)
 {
 	void *h = handle(fd);
 
-	if (!h || subnet(mgmt_class))
+	if (!h || subnet(mgmt_class) || mgmt_class > LAST_OUI)
 		return EINVAL;
 	return engine->add_agent(h, mgmt_class, version, mask, agent);
 }
@@ -127,8 +131,10 @@ int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long method
 
 int umad_register_oui(int fd, int mgmt_class, uint8_t rmpp, uint8_t oui[3], long methods[16 / sizeof(long)])
 {
-	if (mgmt_class < 0x30 || mgmt_class > 0x4f)
+	if (!has_oui(mgmt_class))
 		return -EINVAL;
+	if (handle(fd) && !(oui[0] | oui[1] | oui[2]))
+		return -EPERM;
 	return umad_register(fd, mgmt_class, 1, rmpp, methods);
 }
 
@@ -143,6 +149,8 @@ int umad_register2(int fd, struct umad_reg_attr *a, uint32_t *agent)
 		a->flags = known;
 		return EINVAL;
 	}
+	if (has_oui(a->mgmt_class) && (!a->oui || a->oui > 0xffffff))
+		return EINVAL;
 	return add(fd, a->mgmt_class, a->mgmt_class_version, a->method_mask, agent);
 }
 

@@ -89,6 +89,24 @@ static void interrupted(int port)
 	MUST(!setitimer(ITIMER_REAL, &off, NULL));
 }
 
+// vendors registers for a class of vendors, which has an OUI, and for one that does not exist.
+static void vendors(int port)
+{
+	struct umad_reg_attr a = {.mgmt_class = 0x30, .mgmt_class_version = 1, .oui = 0x1405};
+	uint8_t none[3] = {0}, oui[3] = {0, 0x14, 0x05};
+	uint32_t agent;
+
+	MUST(!umad_register2(port, &a, &agent) && !umad_unregister(port, agent));
+	a.oui = 0;
+	MUST(umad_register2(port, &a, &agent) == EINVAL);
+	a.oui = 1 << 24;
+	MUST(umad_register2(port, &a, &agent) == EINVAL);
+	MUST(umad_register_oui(port, 0x30, 0, none, NULL) == -EPERM);
+	int by_oui = umad_register_oui(port, 0x30, 0, oui, NULL), plain = umad_register(port, 0x30, 1, 0, NULL);
+	MUST(by_oui >= 0 && plain >= 0 && !umad_unregister(port, by_oui) && !umad_unregister(port, plain));
+	MUST(umad_register(port, 0x50, 1, 0, NULL) == -EPERM);
+}
+
 // registers has registrations fail. server has the method of mask.
 static void registers(int port, long mask[])
 {
@@ -152,6 +170,7 @@ int main(void)
 	refused(port);
 	interrupted(port);
 	registers(port, methods);
+	vendors(port);
 	names();
 	devices();
 	MUST(poll(&p, 1, 0) == 0);
