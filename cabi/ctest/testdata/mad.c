@@ -131,6 +131,8 @@ static void names(void)
 	SAYS(umad_class_str(0x99), "<unknown>");
 	SAYS(umad_method_str(0x03, 0x92), "GetTableResp");
 	SAYS(umad_common_mad_status_str(htons(0x0c)), "Method/Attribute combo not supported");
+	SAYS(umad_common_mad_status_str(htons(0x14)), "Success"); // reserved
+	SAYS(umad_method_str(0x03, 0x93), "<unknown"); // spelled so in libibumad; the answer is GetTableResp
 	SAYS(umad_sa_mad_status_str(htons(0x0300)), "No Records");
 	SAYS(umad_sa_mad_status_str(htons(0x0900)), "Undefined Error");
 	SAYS(umad_attribute_str(0x04, htons(1)), "Class Port Info");
