@@ -196,7 +196,7 @@ func vrb_mad_send(h unsafe.Pointer, m *C.struct_vrb_mad, ms, retries C.int) C.in
 	id := uint32(m.agent)
 	p.mu.Lock()
 	a, room := p.agents[id], p.calls < maxMADs
-	wait := ms > 0 && !mad.IsResponse()
+	wait := ms != 0 && !mad.IsResponse()
 	if a != nil && room && wait {
 		p.calls++
 	}
@@ -209,7 +209,8 @@ func vrb_mad_send(h unsafe.Pointer, m *C.struct_vrb_mad, ms, retries C.int) C.in
 	case !room:
 		return C.int(syscall.ENOBUFS)
 	}
-	go p.call(a, id, to, mad, time.Duration(ms)*time.Millisecond, int(retries))
+	// A negative time-out is for ever: the kernel takes it for a large number without a sign.
+	go p.call(a, id, to, mad, time.Duration(uint32(ms))*time.Millisecond, int(retries))
 	return 0
 }
 

@@ -194,6 +194,14 @@ int main(void)
 	MUST(umad_get_pkey(&m) == OTHER);
 	MUST(mad[3] == GET_RESP && mad[200] == 43 && !memcmp(mad + 8, "programs", 8));
 
+	address(GET);
+	MUST(umad_send(port, client, &m, LENGTH, -1, 0) == 0); // waits for the answer for ever
+	MUST(umad_recv(port, &m, &length, 20000) == server);
+	mad[3] = GET_RESP;
+	umad_set_addr(&m, 0, 1, 0, 0x80010000);
+	MUST(umad_send(port, server, &m, LENGTH, 0, 0) == 0);
+	MUST(umad_recv(port, &m, &length, 20000) == client && umad_status(&m) == 0 && mad[3] == GET_RESP);
+
 	MUST(umad_unregister(port, server) == 0 && umad_unregister(port, server) < 0);
 	address(GET);
 	MUST(umad_send(port, client, &m, LENGTH, 10, 1) == 0);
