@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"sync"
@@ -214,13 +215,17 @@ func vrb_mad_send(h unsafe.Pointer, m *C.struct_vrb_mad, ms, retries C.int) C.in
 	return 0
 }
 
-// call waits for the answer to a request. Without one the request itself comes back, with a status.
+// call waits for the answer to a request. Without one the request itself comes back, with a status, unless the program
+// has unregistered the agent.
 func (p *madPort) call(a *umad.Agent, id uint32, to *umad.Address, mad umad.MAD, timeout time.Duration, retries int) {
 	own := mad.Header() // with the program's transaction ID
 	r, err := a.Call(p.done, to, mad, timeout, retries)
 	p.mu.Lock()
 	p.calls--
 	p.mu.Unlock()
+	if errors.Is(err, umad.ErrClosed) {
+		return // the agent is no more
+	}
 	if err != nil {
 		mad.Put(own)
 		p.push(id, &umad.Received{From: *to}, mad, errnoOf(err))

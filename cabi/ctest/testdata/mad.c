@@ -157,6 +157,16 @@ static void devices(void)
 	MUST(umad_open_port("none", 1) == -ENODEV);
 }
 
+// leaves ends an agent that waits for an answer. Nothing comes back to it.
+static void leaves(int port)
+{
+	int agent = umad_register(port, CLASS, 1, 0, NULL);
+
+	address(GET);
+	MUST(agent >= 0 && !umad_send(port, agent, &m, LENGTH, 20000, 0) && !umad_unregister(port, agent));
+	WANT_NEG(umad_poll(port, 100), ETIMEDOUT);
+}
+
 int main(void)
 {
 	long methods[16 / sizeof(long)] = {1 << GET};
@@ -203,6 +213,7 @@ int main(void)
 	MUST(umad_recv(port, &m, &length, 20000) == client && umad_status(&m) == 0 && mad[3] == GET_RESP);
 
 	MUST(umad_unregister(port, server) == 0 && umad_unregister(port, server) < 0);
+	leaves(port);
 	address(GET);
 	MUST(umad_send(port, client, &m, LENGTH, 10, 1) == 0);
 	MUST(umad_recv(port, &m, &length, 20000) == client && umad_status(&m) == ETIMEDOUT);
