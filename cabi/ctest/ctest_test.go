@@ -290,6 +290,16 @@ func TestSocketsBeginAndEndLikeTCP(t *testing.T) {
 	}
 }
 
+// As above. In the fork mode the sockets become rsockets while they are in the instances.
+func TestInstancesOfEpollAreLikeThoseOfTheKernel(t *testing.T) {
+	program := prepare(t, "sockets_epoll.c")
+	for _, before := range [][]string{{"env", "LD_PRELOAD="}, nil, {"env", "RDMAV_FORK_SAFE=1"}} {
+		if out, err := program(before...).CombinedOutput(); err != nil {
+			t.Errorf("%v: %v\n%s", before, err, out)
+		}
+	}
+}
+
 // In the fork mode it is so before the server has said anything.
 func TestConnectedSocketsAreWritable(t *testing.T) {
 	t.Setenv("RDMAV_FORK_SAFE", "1")

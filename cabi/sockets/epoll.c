@@ -1,11 +1,14 @@
 // epoll with rsockets. The instance of the kernel keeps the ordinary descriptors. The rsockets are in a list beside it,
 // and a wait polls both. What wakes a wait when the list changes is an eventfd in the instance of the kernel.
 //
+// Duplicates of an instance share what is beside it.
+//
 // A TCP socket that may become an rsocket is in the list too, until it is known to stay TCP: the instance of the kernel
 // gets it then.
 //
 // EPOLLET: an event is not told again before the program has used it up, which it does by a call on the socket.
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -33,8 +36,10 @@ struct wait {
 };
 
 struct epoll {
-	int fd, wake;
-	atomic_int uses; // the table's, and one for each call that runs
+	int fd, wake;          // fd: a duplicate of its own, since the program may close the first one
+	atomic_int uses;       // the table's, and one for each call that runs
+	int names;             // descriptors of the program; instances guards it
+	atomic_int *outside;   // of the first one
 	pthread_mutex_t mu;
 	int closed;
 	struct item *items;
@@ -64,10 +69,18 @@ static void after_fork(void)
 
 __attribute__((constructor)) static void watch(void) { pthread_atfork(NULL, NULL, after_fork); }
 
+static void close_both(struct epoll *ep)
+{
+	if (ep->wake >= 0)
+		NEXT(close)(ep->wake);
+	if (ep->fd >= 0)
+		NEXT(close)(ep->fd);
+}
+
 static void drop(struct epoll *ep)
 {
 	if (ep && atomic_fetch_sub(&ep->uses, 1) == 1) {
-		NEXT(close)(ep->wake);
+		close_both(ep);
 		free(ep->items);
 		free(ep);
 	}
@@ -101,17 +114,18 @@ static struct epoll *new_instance(int fd)
 
 	if (!ep)
 		return NULL;
-	ep->fd = fd;
+	ep->fd = raise_fd(NEXT(fcntl)(fd, F_DUPFD_CLOEXEC, 0));
+	ep->names = 1;
+	ep->outside = &slot_of(fd)->outside;
 	ep->known = now_ms() + HEARD_MS;
 	ep->uses = 2; // the table's and the caller's
 	pthread_mutex_init(&ep->mu, NULL);
 	ep->wake = raise_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 	struct epoll_event e = {.events = EPOLLIN, .data.ptr = ep};
-	if (ep->wake >= 0 && !NEXT(epoll_ctl)(fd, EPOLL_CTL_ADD, ep->wake, &e))
+	if (ep->wake >= 0 && !NEXT(epoll_ctl)(ep->fd, EPOLL_CTL_ADD, ep->wake, &e))
 		return ep;
 	int error = errno;
-	if (ep->wake >= 0)
-		NEXT(close)(ep->wake);
+	close_both(ep);
 	free(ep);
 	errno = error;
 	return NULL;
@@ -136,6 +150,41 @@ static struct epoll *borrow_or_make(int fd)
 	}
 	pthread_mutex_unlock(&instances);
 	return ep;
+}
+
+// created notes that a descriptor is an instance, until it is found to be none.
+static int created(int fd)
+{
+	struct slot *s = make_slot(fd);
+
+	if (s)
+		atomic_store(&s->created, 1);
+	return fd;
+}
+
+int epoll_create(int size) { return created(NEXT(epoll_create)(size)); }
+int epoll_create1(int flags) { return created(NEXT(epoll_create1)(flags)); }
+
+void epoll_share(int old, int new)
+{
+	struct slot *from = slot_of(old), *to = NULL;
+	int e = errno;
+
+	if (!from || (!atomic_load(&from->ep) && !atomic_load(&from->created)))
+		return;
+	struct epoll *ep = borrow_or_make(old);
+	if (ep)
+		to = make_slot(new);
+	else
+		atomic_store(&from->created, 0); // another file has the number
+	pthread_mutex_lock(&instances);
+	if (to && !ep->closed) {
+		atomic_store(&to->ep, ep);
+		ep->names++;
+	}
+	pthread_mutex_unlock(&instances);
+	drop(ep);
+	errno = e;
 }
 
 // changed ends the waits whose lists are older.
@@ -320,7 +369,9 @@ void forget(int fd)
 	if (atomic_load(&s->rs) || atomic_load(&s->was_link))
 		for (struct epoll *other = all; other; other = other->next)
 			leave(other, fd);
-	if ((ep = atomic_exchange(&s->ep, NULL))) {
+	if ((ep = atomic_exchange(&s->ep, NULL)) && --ep->names)
+		ep = NULL; // duplicates are left
+	if (ep) {
 		unwatch(ep);
 		unlist(ep);
 	}
@@ -420,7 +471,7 @@ static void take_wake(struct epoll *ep)
 	pthread_mutex_lock(&ep->mu);
 	for (struct wait *w = ep->waits; w; w = w->next)
 		old |= w->seen != atomic_load(&ep->changes);
-	old |= now_ms() < ep->known && atomic_load(&slot_of(ep->fd)->outside) > 0;
+	old |= now_ms() < ep->known && atomic_load(ep->outside) > 0;
 	pthread_mutex_unlock(&ep->mu);
 	if (old)
 		eventfd_write(ep->wake, 1);

@@ -99,7 +99,7 @@ void closefrom(int first)
 		close_all(first < 0 ? 0 : first, ~0U);
 }
 
-// duplicate makes a descriptor stand for the same rsocket as another.
+// duplicate makes a descriptor stand for the same rsocket or instance of epoll as another.
 static int duplicate(int old, int new)
 {
 	struct slot *s;
@@ -108,8 +108,10 @@ static int duplicate(int old, int new)
 	GUARD(0);
 	if (new < 0)
 		return new;
-	if (rs < 0)
+	if (rs < 0) {
+		epoll_share(old, new);
 		return link_share(old, new);
+	}
 	if (new <= STDERR_FILENO) // for a program that this process will execute
 		parent_tell(rs);
 	if (!(s = make_slot(new))) {
@@ -190,9 +192,6 @@ static int control(int fd, int cmd, long arg)
 		return O_RDWR | (own(rs)->nonblock ? O_NONBLOCK : 0);
 	case F_SETFL:
 		return set_flags(rs, arg);
-	case F_DUPFD:
-	case F_DUPFD_CLOEXEC:
-		return duplicate(fd, NEXT(fcntl)(fd, cmd, arg));
 	}
 	return NEXT(fcntl)(fd, cmd, arg); // the flags of the descriptor, and owners
 }
@@ -206,8 +205,9 @@ int fcntl(int fd, int cmd, ...)
 	va_end(args);
 	if (ours(fd) && of_vfork())
 		return NEXT(fcntl)(fd, cmd, arg);
-	return now_of(fd) >= 0 || (ours(fd) && (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)) ? control(fd, cmd, arg) :
-											     NEXT(fcntl)(fd, cmd, arg);
+	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
+		return of_vfork() ? NEXT(fcntl)(fd, cmd, arg) : duplicate(fd, NEXT(fcntl)(fd, cmd, arg));
+	return now_of(fd) >= 0 ? control(fd, cmd, arg) : NEXT(fcntl)(fd, cmd, arg);
 }
 
 int fcntl64(int fd, int cmd, ...)

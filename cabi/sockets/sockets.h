@@ -45,6 +45,7 @@ struct slot {
 	_Atomic(struct link *) link; // the descriptor is a TCP socket that may become an rsocket
 	atomic_int was_link;        // it was one since the descriptor was made
 	_Atomic(struct epoll *) ep; // the descriptor is an epoll instance that has rsockets
+	atomic_int created;         // the descriptor was made as one
 	atomic_int outside;         // calls that wait for an instance in the kernel, since it had none
 	// Of the rsocket with this number:
 	atomic_int uses;                // descriptors
@@ -345,6 +346,9 @@ RS_HIDDEN void used_up(int rs, short event);
 
 // forget removes a descriptor that is being closed from the epoll instances, and the instance that it is.
 RS_HIDDEN void forget(int fd);
+
+// epoll_share makes a duplicate stand for the same instance of epoll, if old is one.
+RS_HIDDEN void epoll_share(int old, int new);
 
 // take is data's way in: flags are those of recv. name and length may be NULL.
 RS_HIDDEN ssize_t take(int rs, struct msghdr *m, int flags);
