@@ -3,6 +3,8 @@
 //
 // Duplicates of an instance share what is beside it.
 //
+// An instance in another one is in the list too. The kernel's has it without events, so that it refuses circles.
+//
 // A TCP socket that may become an rsocket is in the list too, until it is known to stay TCP: the instance of the kernel
 // gets it then.
 //
@@ -17,8 +19,9 @@
 #include "sockets.h"
 
 struct item {
-	int fd, rs;                 // rs: -1 for a TCP socket that may become an rsocket
-	int polled, kind;           // of such a one: the descriptor in the list of the last wait, and the kind of link_poll
+	int fd, rs;                 // rs: -1 for a TCP socket that may become an rsocket, and for an instance
+	int nested;                 // it is an instance
+	int polled, kind;           // without rs: the descriptor in the list of the last wait, and the kind of link_poll
 	struct epoll_event wanted;
 	uint32_t told;              // EPOLLET: what the program knows
 	unsigned int in_edge, out_edge; // of the rsocket when it was told
@@ -165,18 +168,23 @@ static int created(int fd)
 int epoll_create(int size) { return created(NEXT(epoll_create)(size)); }
 int epoll_create1(int flags) { return created(NEXT(epoll_create1)(flags)); }
 
+// borrow_made borrows the instance of a descriptor that may be one. It leaves errno.
+static struct epoll *borrow_made(int fd)
+{
+	int e = errno;
+	struct epoll *ep = may_be_instance(fd) ? borrow_or_make(fd) : NULL;
+
+	if (!ep && may_be_instance(fd) && errno == EINVAL)
+		atomic_store(&slot_of(fd)->created, 0); // another file has the number
+	errno = e;
+	return ep;
+}
+
 void epoll_share(int old, int new)
 {
-	struct slot *from = slot_of(old), *to = NULL;
-	int e = errno;
+	struct epoll *ep = borrow_made(old);
+	struct slot *to = ep ? make_slot(new) : NULL;
 
-	if (!from || (!atomic_load(&from->ep) && !atomic_load(&from->created)))
-		return;
-	struct epoll *ep = borrow_or_make(old);
-	if (ep)
-		to = make_slot(new);
-	else
-		atomic_store(&from->created, 0); // another file has the number
 	pthread_mutex_lock(&instances);
 	if (to && !ep->closed) {
 		atomic_store(&to->ep, ep);
@@ -184,7 +192,6 @@ void epoll_share(int old, int new)
 	}
 	pthread_mutex_unlock(&instances);
 	drop(ep);
-	errno = e;
 }
 
 // changed ends the waits whose lists are older.
@@ -202,7 +209,7 @@ static struct item *find(struct epoll *ep, int fd)
 	return NULL;
 }
 
-static int add(struct epoll *ep, int fd)
+static int add(struct epoll *ep, int fd, int nested)
 {
 	if (ep->n == ep->room) {
 		size_t room = ep->room ? 2 * ep->room : 16;
@@ -212,7 +219,7 @@ static int add(struct epoll *ep, int fd)
 		ep->items = more;
 		ep->room = room;
 	}
-	ep->items[ep->n++] = (struct item){.fd = fd, .rs = -1, .polled = -1};
+	ep->items[ep->n++] = (struct item){.fd = fd, .rs = -1, .polled = -1, .nested = nested};
 	return 0;
 }
 
@@ -251,7 +258,7 @@ static void stays_tcp(int epfd, int fd)
 	drop(ep);
 }
 
-static int change(struct epoll *ep, int op, int fd, const struct epoll_event *e)
+static int change(struct epoll *ep, int op, int fd, const struct epoll_event *e, int nested)
 {
 	struct item *item = find(ep, fd);
 	int error;
@@ -260,7 +267,7 @@ static int change(struct epoll *ep, int op, int fd, const struct epoll_event *e)
 	case EPOLL_CTL_ADD:
 		if (item)
 			return EEXIST;
-		if ((error = add(ep, fd)))
+		if ((error = add(ep, fd, nested)))
 			return error;
 		item = &ep->items[ep->n - 1];
 		break;
@@ -277,15 +284,56 @@ static int change(struct epoll *ep, int op, int fd, const struct epoll_event *e)
 		return EINVAL;
 	}
 	item->wanted = *e;
+	if (item->nested)
+		item->wanted.events &= ~(uint32_t)EPOLLET; // nothing tells when its events are used up
 	item->told = 0;
 	item->asleep = 0;
 	settled(ep, item);
 	return 0;
 }
 
+// lists reports whether the list of an instance has a descriptor.
+static int lists(int epfd, int fd)
+{
+	struct epoll *ep = borrow(epfd);
+
+	if (!ep)
+		return 0;
+	pthread_mutex_lock(&ep->mu);
+	int yes = find(ep, fd) != NULL;
+	pthread_mutex_unlock(&ep->mu);
+	drop(ep);
+	return yes;
+}
+
+// nests reports whether epoll_ctl is about an instance that is or comes into the list of another one.
+static int nests(int epfd, int op, int fd)
+{
+	if (!may_be_instance(fd))
+		return 0;
+	GUARD(0);
+	if (op != EPOLL_CTL_ADD)
+		return lists(epfd, fd);
+	struct epoll *ep = borrow_made(fd);
+	drop(ep);
+	return ep != NULL;
+}
+
+// tell_kernel has the instance of the kernel refuse what it refuses of a nested one. It leaves errno.
+static int tell_kernel(struct epoll *ep, int op, int fd, const struct epoll_event *e)
+{
+	struct epoll_event none = {.events = e ? e->events & EPOLLEXCLUSIVE : 0};
+	int before = errno, error = NEXT(epoll_ctl)(ep->fd, op, fd, &none) ? errno : 0;
+
+	errno = before;
+	return error;
+}
+
 int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 {
-	if ((now_of(fd) < 0 && !ours(fd)) || link_listens_at(fd)) {
+	int nested = nests(epfd, op, fd);
+
+	if (!nested && ((now_of(fd) < 0 && !ours(fd)) || link_listens_at(fd))) {
 		stays_tcp(epfd, fd);
 		return NEXT(epoll_ctl)(epfd, op, fd, e);
 	}
@@ -296,7 +344,9 @@ int epoll_ctl(int epfd, int op, int fd, struct epoll_event *e)
 	if (!ep)
 		return -1;
 	pthread_mutex_lock(&ep->mu);
-	int error = ep->closed ? EBADF : change(ep, op, fd, e);
+	int error = ep->closed ? EBADF : nested ? tell_kernel(ep, op, fd, e) : 0;
+	if (!error)
+		error = change(ep, op, fd, e, nested);
 	pthread_mutex_unlock(&ep->mu);
 	if (!error)
 		changed(ep);
@@ -363,10 +413,12 @@ void forget(int fd)
 	struct epoll *ep = NULL;
 	struct slot *s = slot_of(fd);
 
+	if (s)
+		atomic_store(&s->created, 0);
 	if (!s || (!atomic_load(&s->rs) && !atomic_load(&s->was_link) && !atomic_load(&s->ep)))
 		return;
 	pthread_mutex_lock(&instances);
-	if (atomic_load(&s->rs) || atomic_load(&s->was_link))
+	if (atomic_load(&s->rs) || atomic_load(&s->was_link) || atomic_load(&s->ep))
 		for (struct epoll *other = all; other; other = other->next)
 			leave(other, fd);
 	if ((ep = atomic_exchange(&s->ep, NULL)) && --ep->names)
@@ -408,6 +460,10 @@ static int entry(struct epoll *ep, struct item *item, struct pollfd *out, int *a
 	int events = asked(item);
 	short wanted = events & ASKED;
 
+	if (item->nested) {
+		*out = (struct pollfd){.fd = item->polled = item->fd, .events = wanted};
+		return events >= 0;
+	}
 	if (item->rs < 0 && !settled(ep, item)) {
 		if (events < 0)
 			return 0;
@@ -559,6 +615,148 @@ static int events_now(struct epoll *ep, const struct pollfd *fds, nfds_t n, stru
 	return got;
 }
 
+// has_event reports whether a poll has found an event of an item, and leaves that to be told.
+static int has_event(struct item *item, const struct pollfd *fds, nfds_t n)
+{
+	struct item copy = *item;
+	struct epoll_event e;
+	int yes = tell(&copy, revents_of(fds, n, item->rs < 0 ? item->polled : item->rs), &e);
+
+	if (!yes)
+		item->told = copy.told;
+	return yes;
+}
+
+static int look_inside(struct pollfd *fds, nfds_t n);
+
+// ready_now reports whether an instance has events now, as poll would tell.
+static int ready_now(int fd)
+{
+	struct epoll *ep = borrow(fd);
+	struct pollfd *fds = NULL, kernel = {.fd = ep ? ep->fd : fd, .events = POLLIN};
+	struct wait w;
+	int at_once = 0, yes = 0, e = errno;
+
+	if (!ep)
+		return NEXT(poll)(&kernel, 1, 0) == 1 && (kernel.revents & POLLIN);
+	nfds_t n = list(ep, &w, &fds, &at_once);
+	if (n)
+		poll_now(fds, n);
+	end_wait(ep, &w);
+	if (n && fds[0].revents) {
+		take_wake(ep);
+		yes = NEXT(poll)(&kernel, 1, 0) == 1;
+	}
+	if (n)
+		look_inside(&fds[1], n - 1);
+	pthread_mutex_lock(&ep->mu);
+	for (size_t i = 0; n && !yes && i < ep->n; i++)
+		yes = has_event(&ep->items[i], fds, n);
+	pthread_mutex_unlock(&ep->mu);
+	free(fds);
+	drop(ep);
+	errno = e;
+	return yes;
+}
+
+// look_inside writes the events of the instances in a list, and returns how many entries have events.
+static int look_inside(struct pollfd *fds, nfds_t n)
+{
+	int count = 0;
+
+	for (nfds_t i = 0; i < n; i++) {
+		if (has_instance(fds[i].fd))
+			fds[i].revents = (fds[i].events & (POLLIN | POLLRDNORM)) && ready_now(fds[i].fd)
+						 ? fds[i].events & (POLLIN | POLLRDNORM)
+						 : 0;
+		count += !!fds[i].revents;
+	}
+	return count;
+}
+
+// nest is a list of what is polled of an instance in another one, or in poll.
+struct nest {
+	struct nest *next;
+	struct epoll *ep;
+	struct wait w;
+	struct pollfd *fds;
+	nfds_t n;
+};
+
+static void end_nests(struct nest *all)
+{
+	while (all) {
+		struct nest *next = all->next;
+		end_wait(all->ep, &all->w);
+		free(all->fds);
+		drop(all->ep);
+		free(all);
+		all = next;
+	}
+}
+
+// nests_of adds what to poll of the instances in a list, and of those in them. It returns how many entries that are; it
+// adds nothing more without memory.
+static nfds_t nests_of(const struct pollfd *fds, nfds_t n, struct nest **all, int *at_once)
+{
+	nfds_t count = 0;
+
+	for (nfds_t i = 0; i < n; i++) {
+		struct epoll *ep = fds[i].events & (POLLIN | POLLRDNORM) ? borrow(fds[i].fd) : NULL;
+		struct nest *nest = ep ? malloc(sizeof *nest) : NULL;
+		if (!nest) {
+			drop(ep);
+			continue;
+		}
+		*nest = (struct nest){.next = *all, .ep = ep};
+		*all = nest;
+		nest->n = list(ep, &nest->w, &nest->fds, at_once);
+		count += nest->n + nests_of(nest->fds, nest->n, all, at_once);
+	}
+	return count;
+}
+
+// wait_with is wait_for with the entries of nests behind those of a list.
+static int wait_with(struct pollfd *fds, nfds_t n, const struct nest *all, nfds_t more, int timeout_ms)
+{
+	struct pollfd *whole = malloc((n + more) * sizeof *whole);
+	nfds_t at = n;
+
+	if (!whole)
+		return fail(ENOMEM);
+	memcpy(whole, fds, n * sizeof *fds);
+	for (; all; at += all->n, all = all->next)
+		memcpy(&whole[at], all->fds, all->n * sizeof *whole);
+	int got = wait_for(whole, at, timeout_ms), e = errno;
+	memcpy(fds, whole, n * sizeof *fds);
+	free(whole);
+	errno = e;
+	return got;
+}
+
+int wait_inside(struct pollfd *fds, nfds_t n, int timeout_ms)
+{
+	int64_t end = now_ms() + timeout_ms;
+	int inside = 0;
+
+	for (nfds_t i = 0; i < n; i++)
+		inside |= may_be_instance(fds[i].fd);
+	if (!inside)
+		return wait_for(fds, n, timeout_ms);
+	for (;;) {
+		struct nest *all = NULL;
+		int at_once = 0, left = timeout_ms < 0 ? -1 : end > now_ms() ? (int)(end - now_ms()) : 0;
+		nfds_t more = nests_of(fds, n, &all, &at_once);
+		int got = !all ? wait_for(fds, n, left) : wait_with(fds, n, all, more, at_once ? 0 : left), e = errno;
+		end_nests(all);
+		errno = e;
+		if (got > 0 || (!got && at_once))
+			got = look_inside(fds, n);
+		if (got || !left || interrupted())
+			return got ? got : interrupted();
+	}
+}
+
 // wait_once waits in wait_for also without rsockets: what ends that wait, as a cancellation, would not end one of the
 // kernel's instance.
 static int wait_once(struct epoll *ep, struct epoll_event *out, int most, int timeout_ms)
@@ -567,7 +765,7 @@ static int wait_once(struct epoll *ep, struct epoll_event *out, int most, int ti
 	struct wait w;
 	int at_once = 0;
 	nfds_t n = list(ep, &w, &fds, &at_once);
-	int got = n ? wait_for(fds, n, at_once ? 0 : timeout_ms) : fail(ENOMEM), e = errno;
+	int got = n ? wait_inside(fds, n, at_once ? 0 : timeout_ms) : fail(ENOMEM), e = errno;
 
 	end_wait(ep, &w);
 	errno = e;

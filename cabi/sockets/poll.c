@@ -6,10 +6,10 @@
 
 #include "sockets.h"
 
-static int has_rsocket(const struct pollfd *fds, nfds_t n)
+static inline int has_rsocket(const struct pollfd *fds, nfds_t n)
 {
 	for (nfds_t i = 0; i < n; i++)
-		if (ours(fds[i].fd))
+		if (ours(fds[i].fd) || may_be_instance(fds[i].fd))
 			return 1;
 	return 0;
 }
@@ -27,7 +27,7 @@ static int poll_once(struct pollfd *fds, nfds_t n, struct pollfd *list, int time
 		kinds[i] = link_poll(fds[i].fd, with_plain(fds[i].events), &list[i]);
 		dead |= kinds[i] == DEAD || own_events(list[i].fd);
 	}
-	int got = wait_for(list, n, dead ? 0 : timeout_ms);
+	int got = wait_inside(list, n, dead ? 0 : timeout_ms);
 	for (nfds_t i = 0; got >= 0 && i < n; i++) {
 		int own = own_events(list[i].fd);
 		short found = as_asked(own ? own : as_tcp(list[i].fd, list[i].revents, fds[i].events), fds[i].events);
@@ -100,7 +100,7 @@ static int in(int fd, const fd_set *set) { return set && FD_ISSET(fd, set); }
 static int any(int n, const fd_set *r, const fd_set *w, const fd_set *e)
 {
 	for (int fd = 0; fd < n && n <= FD_SETSIZE; fd++)
-		if ((in(fd, r) || in(fd, w) || in(fd, e)) && ours(fd))
+		if ((in(fd, r) || in(fd, w) || in(fd, e)) && (ours(fd) || may_be_instance(fd)))
 			return 1;
 	return 0;
 }

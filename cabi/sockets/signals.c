@@ -235,6 +235,8 @@ static int ended(int fd)
 // poll_engine is rpoll. It returns -1 with EINTR in a child that a handler has forked meanwhile.
 static int poll_engine(struct pollfd *list, nfds_t n, int timeout_ms)
 {
+int poll_now(struct pollfd *fds, nfds_t n) { return has_number(fds, n) ? rpoll(fds, n, 0) : NEXT(poll)(fds, n, 0); }
+
 	sigjmp_buf here, *before = outside; // of a wait that a handler has interrupted, in which this one is
 
 	if (sigsetjmp(here, 0)) {

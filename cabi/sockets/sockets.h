@@ -347,6 +347,20 @@ RS_HIDDEN void used_up(int rs, short event);
 // forget removes a descriptor that is being closed from the epoll instances, and the instance that it is.
 RS_HIDDEN void forget(int fd);
 
+// may_be_instance reports whether a descriptor is an instance of epoll, unless another file has its number.
+static inline int may_be_instance(int fd)
+{
+	struct slot *s = slot_of(fd);
+
+	return s && (atomic_load(&s->created) || atomic_load(&s->ep));
+}
+
+// poll_now polls descriptors, rsockets among them, without waiting. A signal handler does not end it.
+RS_HIDDEN int poll_now(struct pollfd *fds, nfds_t n);
+
+// wait_inside is wait_for with instances of epoll among the descriptors: what is in these may be rsockets.
+RS_HIDDEN int wait_inside(struct pollfd *fds, nfds_t n, int timeout_ms);
+
 // epoll_share makes a duplicate stand for the same instance of epoll, if old is one.
 RS_HIDDEN void epoll_share(int old, int new);
 

@@ -1,18 +1,21 @@
-// Duplicates of an instance of epoll. The program expects nothing that the sockets of the kernel do not do.
+// Duplicates of instances of epoll, and instances in others, in poll and in select. The program expects nothing that the sockets of the kernel do not do.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/select.h>
 #include <sys/socket.h>
 
 #include "check.h"
 
 enum { LIMIT_MS = 20000 };
 
-// connected makes a pair: pair[0] has connected, pair[1] was accepted.
-static void connected(int pair[2])
+// connected makes a pair: pair[0] has connected, pair[1] was accepted. settle: the first I/O of the server is done, for
+// which a client waits in the fork mode.
+static void connected(int pair[2], int settle)
 {
 	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t n = sizeof here;
@@ -21,6 +24,10 @@ static void connected(int pair[2])
 	CHECK(!bind(l, (struct sockaddr *)&here, n) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&here, &n));
 	pair[0] = socket(AF_INET, SOCK_STREAM, 0);
 	CHECK(!connect(pair[0], (struct sockaddr *)&here, n) && (pair[1] = accept(l, NULL, NULL)) >= 0 && !close(l));
+	if (settle) {
+		struct pollfd first = {.fd = pair[1], .events = POLLIN};
+		CHECK(poll(&first, 1, 0) == 0);
+	}
 }
 
 static int add(int ep, int fd, uint32_t events)
@@ -52,7 +59,7 @@ static void duplicates(int (*duplicate)(int), int early)
 	int p[2], ep = epoll_create1(0), event = eventfd(0, 0), other = -1;
 	char c;
 
-	connected(p);
+	connected(p, 0);
 	if (early)
 		other = duplicate(ep);
 	CHECK(!add(ep, p[1], EPOLLIN));
@@ -87,11 +94,102 @@ static int by_dup3(int fd)
 
 static int by_fcntl(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
 
+// polls returns what poll tells of an instance, which select must tell too.
+static int polls(int ep, int limit_ms)
+{
+	struct pollfd p[] = {{.fd = ep, .events = POLLIN | POLLOUT}, {.fd = ep, .events = POLLOUT}};
+	struct timeval none = {0};
+	fd_set r, w;
+	int n = poll(p, 2, limit_ms);
+
+	CHECK(n == !!p[0].revents && !p[1].revents);
+	FD_ZERO(&r);
+	FD_ZERO(&w);
+	FD_SET(ep, &r);
+	FD_SET(ep, &w);
+	CHECK(select(ep + 1, &r, &w, NULL, &none) == n && !!FD_ISSET(ep, &r) == n && !FD_ISSET(ep, &w));
+	return p[0].revents;
+}
+
+static int change(int ep, int op, int fd, uint32_t events)
+{
+	struct epoll_event e = {.events = events, .data.fd = fd};
+
+	return epoll_ctl(ep, op, fd, &e);
+}
+
+// polled checks that poll tells of an instance, and takes nothing from it.
+static void polled(void)
+{
+	int p[2], ep = epoll_create1(0), event = eventfd(0, 0);
+	char c;
+
+	connected(p, 0);
+	CHECK(polls(ep, 0) == 0 && !add(ep, p[1], EPOLLIN | EPOLLONESHOT) && !add(ep, event, EPOLLIN | EPOLLET));
+	CHECK(polls(ep, 0) == 0 && polls(ep, 20) == 0 && write(p[0], "x", 1) == 1);
+	CHECK(polls(ep, LIMIT_MS) == POLLIN && polls(ep, 0) == POLLIN && tells(ep, p[1]));
+	CHECK(polls(ep, 0) == 0 && !change(ep, EPOLL_CTL_MOD, p[1], EPOLLIN) && polls(ep, LIMIT_MS) == POLLIN);
+	CHECK(read(p[1], &c, 1) == 1 && polls(ep, 0) == 0 && !eventfd_write(event, 1));
+	CHECK(polls(ep, LIMIT_MS) == POLLIN && polls(ep, 0) == POLLIN && tells(ep, event) && polls(ep, 0) == 0);
+	CHECK(!change(ep, EPOLL_CTL_MOD, p[1], EPOLLOUT) && polls(ep, LIMIT_MS) == POLLIN);
+	CHECK(!epoll_ctl(ep, EPOLL_CTL_DEL, p[1], NULL) && polls(ep, 0) == 0);
+	CHECK(!close(ep) && !close(event) && !close(p[0]) && !close(p[1]));
+}
+
+// inside checks an instance in one that is in another one. early: that is so before it has sockets.
+static void inside(int early)
+{
+	int p[2], ep[] = {epoll_create1(0), epoll_create1(0), epoll_create1(0)};
+	char c;
+
+	connected(p, 0);
+	if (!early)
+		CHECK(!add(ep[2], p[1], EPOLLIN));
+	CHECK(!add(ep[1], ep[2], EPOLLIN) && !add(ep[0], ep[1], EPOLLIN) && !add(ep[0], p[0], EPOLLIN));
+	if (early)
+		CHECK(!add(ep[2], p[1], EPOLLIN));
+	CHECK(silent(ep[0]) && silent(ep[1]) && polls(ep[0], 0) == 0 && write(p[0], "x", 1) == 1);
+	CHECK(tells(ep[0], ep[1]) && tells(ep[1], ep[2]) && polls(ep[0], 0) == POLLIN && tells(ep[2], p[1]));
+	CHECK(add(ep[0], ep[1], EPOLLIN) == -1 && errno == EEXIST);
+	CHECK(add(ep[2], ep[0], EPOLLIN) == -1 && errno == ELOOP);
+	CHECK(change(ep[0], EPOLL_CTL_MOD, ep[2], EPOLLIN) == -1 && errno == ENOENT);
+	CHECK(!change(ep[0], EPOLL_CTL_MOD, ep[1], EPOLLIN | EPOLLONESHOT) && tells(ep[0], ep[1]) && silent(ep[0]));
+	CHECK(!change(ep[0], EPOLL_CTL_MOD, ep[1], EPOLLIN) && tells(ep[0], ep[1]));
+	CHECK(read(p[1], &c, 1) == 1 && silent(ep[0]) && write(p[1], "y", 1) == 1 && tells(ep[0], p[0]));
+	CHECK(write(p[0], "x", 1) == 1 && tells(ep[1], ep[2]) && read(p[0], &c, 1) == 1 && tells(ep[0], ep[1]));
+	CHECK(!epoll_ctl(ep[0], EPOLL_CTL_DEL, ep[1], NULL) && silent(ep[0]) && !add(ep[0], ep[1], EPOLLIN));
+	CHECK(tells(ep[0], ep[1]) && !close(ep[2]) && silent(ep[1]) && silent(ep[0]));
+	CHECK(!close(ep[1]) && silent(ep[0]) && polls(ep[0], 0) == 0 && !close(ep[0]) && !close(p[0]) && !close(p[1]));
+}
+
+static void *waits(void *arg) { return tells(((int *)arg)[0], ((int *)arg)[1]) ? arg : NULL; }
+static void *polls_long(void *arg) { return polls(((int *)arg)[1], LIMIT_MS) == POLLIN ? arg : NULL; }
+
+// others checks that a wait learns of what another thread does to the instance inside. early: that has a socket.
+static void others(void *(*wait)(void *), int early)
+{
+	int p[2], ep[] = {epoll_create1(0), epoll_create1(0)};
+	pthread_t thread;
+	void *found;
+
+	connected(p, 1);
+	CHECK(!add(ep[0], ep[1], EPOLLIN) && (!early || !add(ep[1], p[0], EPOLLIN)));
+	CHECK(!pthread_create(&thread, NULL, wait, ep) && !usleep(50000) && write(p[0], "x", 1) == 1);
+	CHECK(!add(ep[1], p[1], EPOLLIN) && !pthread_join(thread, &found) && found);
+	CHECK(!close(ep[0]) && !close(ep[1]) && !close(p[0]) && !close(p[1]));
+}
+
 int main(void)
 {
 	int (*ways[])(int) = {dup, by_dup2, by_dup3, by_fcntl};
 
 	for (int i = 0; i < 8; i++)
 		duplicates(ways[i / 2], i % 2);
+	for (int i = 0; i < 2; i++) {
+		polled();
+		inside(i);
+		others(waits, i);
+		others(polls_long, i);
+	}
 	return 0;
 }
