@@ -312,9 +312,9 @@ static void use_shutdown(struct link *l, int fd)
 {
 	int how = l->shut - 1;
 
-	if (l->shut && l->rs >= 0)
-		rshutdown(l->rs, how);
-	else if (l->shut)
+	if (l->shut && l->rs >= 0 && !rshutdown(l->rs, how))
+		atomic_fetch_or(&own(l->rs)->shut, l->shut);
+	else if (l->shut && l->rs < 0)
 		NEXT(shutdown)(fd, how);
 	l->shut = 0;
 }

@@ -246,7 +246,8 @@ static void server_waits_first(void)
 	server = serve(l, 1, early_shutdown);
 	fd = dial();
 	CHECK(!shutdown(fd, SHUT_WR));
-	CHECK(recv(fd, got, 3, MSG_WAITALL) == 3 && !memcmp(got, "bye", 3));
+	CHECK(recv(fd, got, 3, MSG_WAITALL) == 3 && !memcmp(got, "bye", 3) && is_rsocket(fd));
+	CHECK(send(fd, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
 	close(fd);
 	close(l);
 	ended(server);
