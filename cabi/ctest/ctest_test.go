@@ -255,6 +255,8 @@ func TestThreadsThatShareAnInstanceLearnOfChanges(t *testing.T) {
 func TestHandlersRestartCalls(t *testing.T) {
 	waits(t, "restarts")
 	waits(t, "restarts", "env", bothPreloads())
+	waits(t, "old")
+	waits(t, "old", "env", bothPreloads())
 }
 
 // MSG_WAITALL is for streams, and for all buffers of a message.

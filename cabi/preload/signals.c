@@ -45,6 +45,21 @@ sighandler_t signal(int sig, sighandler_t h)
 }
 
 sighandler_t bsd_signal(int sig, sighandler_t h) { return signal(sig, h); }
+sighandler_t ssignal(int sig, sighandler_t h) { return signal(sig, h); }
+
+sighandler_t sigset(int sig, sighandler_t h)
+{
+	struct sigaction a = {.sa_handler = h}, old;
+	sigset_t one, before;
+
+	sigemptyset(&one);
+	if (h == SIG_ERR)
+		return errno = EINVAL, SIG_ERR;
+	if (sigaddset(&one, sig) || sigaction(sig, h == SIG_HOLD ? NULL : &a, &old))
+		return SIG_ERR;
+	pthread_sigmask(h == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &one, &before);
+	return sigismember(&before, sig) ? SIG_HOLD : old.sa_handler;
+}
 
 // siginterrupt notes what the C library notes for its own signal.
 int siginterrupt(int sig, int yes)

@@ -175,6 +175,21 @@ sighandler_t signal(int sig, sighandler_t h)
 }
 
 sighandler_t bsd_signal(int sig, sighandler_t h) { return signal(sig, h); }
+sighandler_t ssignal(int sig, sighandler_t h) { return signal(sig, h); }
+
+sighandler_t sigset(int sig, sighandler_t h)
+{
+	struct sigaction a = {.sa_handler = h}, old;
+	sigset_t one, before;
+
+	sigemptyset(&one);
+	if (h == SIG_ERR)
+		return errno = EINVAL, SIG_ERR;
+	if (sigaddset(&one, sig) || sigaction(sig, h == SIG_HOLD ? NULL : &a, &old))
+		return SIG_ERR;
+	pthread_sigmask(h == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &one, &before);
+	return sigismember(&before, sig) ? SIG_HOLD : old.sa_handler;
+}
 sighandler_t sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
 sighandler_t __sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
 
@@ -220,6 +235,8 @@ static int has_number(const struct pollfd *fds, nfds_t n)
 	return 0;
 }
 
+int poll_now(struct pollfd *fds, nfds_t n) { return has_number(fds, n) ? rpoll(fds, n, 0) : NEXT(poll)(fds, n, 0); }
+
 // ended returns whether a signal handler or a cancellation has ended a wait, of which fd is the event.
 static int ended(int fd)
 {
@@ -235,8 +252,6 @@ static int ended(int fd)
 // poll_engine is rpoll. It returns -1 with EINTR in a child that a handler has forked meanwhile.
 static int poll_engine(struct pollfd *list, nfds_t n, int timeout_ms)
 {
-int poll_now(struct pollfd *fds, nfds_t n) { return has_number(fds, n) ? rpoll(fds, n, 0) : NEXT(poll)(fds, n, 0); }
-
 	sigjmp_buf here, *before = outside; // of a wait that a handler has interrupted, in which this one is
 
 	if (sigsetjmp(here, 0)) {

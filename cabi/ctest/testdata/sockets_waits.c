@@ -193,6 +193,30 @@ static void restarted(const int p[2])
 	close(ep);
 }
 
+static volatile sig_atomic_t on_stack;
+
+static void on_other_stack(int sig)
+{
+	stack_t now;
+
+	on_stack = !sigaltstack(NULL, &now) && (now.ss_flags & SS_ONSTACK);
+}
+
+// The functions of System V install handlers too, which end calls and run on the alternate stack.
+static void old_functions(const int p[2])
+{
+	char c;
+
+	CHECK(sigset(SIGUSR1, on_signal) == SIG_DFL);
+	SIGNALED(-1, read(p[1], &c, 1) == -1 && errno == EINTR);
+	CHECK(sigset(SIGUSR1, SIG_HOLD) == on_signal && sigset(SIGUSR1, on_other_stack) == SIG_HOLD);
+	CHECK(!raise(SIGUSR1) && on_stack && sigset(SIGUSR1, SIG_DFL) == on_other_stack);
+	CHECK(sigset(0, on_signal) == SIG_ERR && errno == EINVAL);
+	CHECK(ssignal(SIGUSR1, on_other_stack) == SIG_DFL);
+	on_stack = 0;
+	CHECK(!raise(SIGUSR1) && on_stack && ssignal(SIGUSR1, SIG_DFL) == on_other_stack);
+}
+
 static void cancelled(void *(*f)(void *), int fd)
 {
 	struct timespec end;
@@ -655,6 +679,8 @@ int main(int count, char **words)
 		duplicates(p);
 	else if (!strcmp(words[1], "restarts"))
 		restarted(p);
+	else if (!strcmp(words[1], "old"))
+		old_functions(p);
 	else if (!strcmp(words[1], "range"))
 		range(p), number(p);
 	else if (!strcmp(words[1], "stolen"))
