@@ -69,6 +69,20 @@ func bothPreloads() string {
 	return fmt.Sprintf("LD_PRELOAD=%s %s/libverbena-sysfs.so %s/libverbena-sockets.so", first, lib, lib)
 }
 
+func TestVirtualFiles(t *testing.T) {
+	tree := t.TempDir()
+	folder := filepath.Join(tree, "class/infiniband/probe/ports/1")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "state"), []byte("4: ACTIVE\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := prepare(t, "files.c")("env", "VERBENA_SYSFS="+tree, bothPreloads()).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestBadInputHasTheErrnoOfLibibverbs(t *testing.T) {
 	t.Setenv("VERBENA_EXPLAIN", "1")
 	run(t, "bad.c")
