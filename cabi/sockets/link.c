@@ -294,6 +294,7 @@ static void copy_options(int rs, int tcp)
 	socklen_t n = sizeof value;
 
 	atomic_store(&s->nonblock, !!(NEXT(fcntl)(tcp, F_GETFL) & O_NONBLOCK));
+	options_of_tcp(rs, tcp);
 	if (!NEXT(getsockopt)(tcp, IPPROTO_TCP, TCP_NODELAY, &value, &n) && value)
 		rsetsockopt(rs, IPPROTO_TCP, TCP_NODELAY, &value, sizeof value);
 	n = sizeof value;

@@ -100,6 +100,25 @@ static int set_kept(int rs, int i, const void *value, socklen_t n)
 	return 0;
 }
 
+// options_of_tcp keeps the options that a program has set of a TCP socket, which an rsocket takes the place of.
+void options_of_tcp(int rs, int tcp)
+{
+	struct linger l;
+	socklen_t n;
+
+	for (int i = 0; i < COUNT; i++) {
+		int v;
+		n = sizeof v;
+		if (kept[i].kind != FIXED && !NEXT(getsockopt)(tcp, kept[i].level, kept[i].name, &v, &n) && n == sizeof v)
+			atomic_store(&own(rs)->kept[i], v);
+	}
+	n = sizeof l;
+	if (!NEXT(getsockopt)(tcp, SOL_SOCKET, SO_LINGER, &l, &n)) {
+		atomic_store(&own(rs)->linger, l.l_onoff);
+		atomic_store(&own(rs)->linger_s, l.l_linger);
+	}
+}
+
 // set_linger keeps SO_LINGER. As in the kernel, the time is that of the last call that has switched it on.
 static void set_linger(int rs, const struct linger *l)
 {

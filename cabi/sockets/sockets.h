@@ -94,6 +94,9 @@ RS_HIDDEN int release(int rs);
 // options_begin gives an rsocket the options of the one that has accepted it; -1: those of a new socket.
 RS_HIDDEN void options_begin(int rs, int from);
 
+// options_of_tcp gives an rsocket the options without effect of a TCP socket.
+RS_HIDDEN void options_of_tcp(int rs, int tcp);
+
 // milliseconds reads a time-out option; -1 for a wrong one.
 RS_HIDDEN int milliseconds(const void *timeval, socklen_t n);
 

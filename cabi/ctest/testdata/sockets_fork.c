@@ -231,6 +231,24 @@ static void early_shutdown(int fd)
 	CHECK(write(fd, "bye", 3) == 3);
 }
 
+// options are set, or read as they were set.
+static void options(int fd, int set)
+{
+	struct linger linger = {1, 7};
+	int count = 3, at_once = 1;
+	socklen_t n = sizeof count, m = sizeof linger;
+
+	if (set) {
+		CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, n) && !setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, m));
+		CHECK(!setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, n));
+		return;
+	}
+	count = at_once = linger.l_linger = linger.l_onoff = 0;
+	CHECK(!getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, &n) && at_once);
+	CHECK(!getsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, &n) && count == 3);
+	CHECK(!getsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, &m) && linger.l_onoff && linger.l_linger == 7);
+}
+
 static void server_waits_first(void)
 {
 	char got[8];
@@ -245,8 +263,10 @@ static void server_waits_first(void)
 	ended(server);
 	server = serve(l, 1, early_shutdown);
 	fd = dial();
+	options(fd, 1);
 	CHECK(!shutdown(fd, SHUT_WR));
 	CHECK(recv(fd, got, 3, MSG_WAITALL) == 3 && !memcmp(got, "bye", 3) && is_rsocket(fd));
+	options(fd, 0);
 	CHECK(send(fd, "x", 1, MSG_NOSIGNAL) == -1 && errno == EPIPE);
 	close(fd);
 	close(l);
