@@ -1,4 +1,5 @@
-// Duplicates of instances of epoll, and instances in others, in poll and in select. The program expects nothing that the sockets of the kernel do not do.
+// Duplicates of instances of epoll, and instances in others, in poll and in select. The program expects nothing that the
+// sockets of the kernel do not do.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
