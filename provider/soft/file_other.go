@@ -5,7 +5,6 @@ package soft
 import (
 	"errors"
 	"io"
-	"os"
 
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -20,6 +19,3 @@ func openInode(int) (fileID, io.Closer, error) {
 
 // errLocked: another process writes to the file.
 var errLocked = errors.New("another process writes to it")
-
-// lockFile does nothing: this system refuses to open a file that another process writes.
-func lockFile(*os.File) error { return nil }
