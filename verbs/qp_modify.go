@@ -10,6 +10,8 @@ import (
 // requires some attributes and permits others (docs/conformance/verbs-35.md); the error names the missing and the
 // superfluous ones. On success attr holds actual values. A failure, EINVAL mostly, changes nothing.
 //
+// A path is of the port of the QP, and an alternate path of AltPortNum. A path alone in SQD changes the port too.
+//
 // QPAttrCap resizes the queues: Cap.MaxSendWR and Cap.MaxRecvWR, 0 for no change. It goes with every transition but
 // those to RESET and ERR, not for RAW_PACKET and XRC_RECV, and needs a device with DeviceResizeMaxWR. Posted requests
 // stay; EINVAL if more are outstanding. SGEs and inline data keep their sizes.
@@ -59,6 +61,8 @@ func (qp *QP) modify(attr *QPAttr, mask QPAttrMask) error {
 		}
 	case mask&QPAttrPort != 0:
 		qp.port = next.PortNum
+	case mask&QPAttrAV != 0:
+		qp.port = next.AHAttr.PortNum
 	}
 	if mask&QPAttrQKey != 0 {
 		qp.setQKey(next.QKey)
@@ -271,11 +275,12 @@ func (qp *QP) checkSizes(_ move, attr *QPAttr, mask QPAttrMask) error {
 	return nil
 }
 
-// checkPort checks the attributes that depend on the port: its number, P_Key indices and the path MTU.
+// checkPort checks the attributes that depend on the port: its number, those of the paths, P_Key indices and the path
+// MTU. In SQD a path alone changes the port too, as in Linux.
 //
 // +checklocks:qp.mu
-func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
-	const dependent = QPAttrPort | QPAttrPKeyIndex | QPAttrPathMTU | QPAttrAltPath
+func (qp *QP) checkPort(m move, attr *QPAttr, mask QPAttrMask) error {
+	const dependent = QPAttrPort | QPAttrAV | QPAttrPKeyIndex | QPAttrPathMTU | QPAttrAltPath
 	if mask&dependent == 0 {
 		return nil
 	}
@@ -291,6 +296,8 @@ func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 		return err
 	}
 	switch {
+	case mask&QPAttrAV != 0 && (m.to == QPSRTR || mask&QPAttrPort != 0) && attr.AHAttr.PortNum != num:
+		return fmt.Errorf("QP_AV: port %d of the address: must be %d, that of the QP", attr.AHAttr.PortNum, num)
 	case mask&QPAttrPKeyIndex != 0 && attr.PKeyIndex >= max(port.PKeyTblLen, 1): // iWARP adapters have no table
 		return fmt.Errorf("P_Key index %d: must be 0 to %d", attr.PKeyIndex, max(int(port.PKeyTblLen), 1)-1)
 	case mask&QPAttrPathMTU != 0 && attr.PathMTU.Bytes() == 0:
@@ -302,6 +309,10 @@ func (qp *QP) checkPort(_ move, attr *QPAttr, mask QPAttrMask) error {
 	}
 	if port, err = qp.portOf(attr.AltPortNum); err != nil {
 		return fmt.Errorf("alternate path: %w", err)
+	}
+	if attr.AltAHAttr.PortNum != attr.AltPortNum {
+		return fmt.Errorf("QP_ALT_PATH: port %d of the address: must be AltPortNum, %d", attr.AltAHAttr.PortNum,
+			attr.AltPortNum)
 	}
 	if attr.AltPKeyIndex >= port.PKeyTblLen {
 		return fmt.Errorf("alternate P_Key index %d: must be 0 to %d", attr.AltPKeyIndex, int(port.PKeyTblLen)-1)

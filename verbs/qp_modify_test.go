@@ -375,6 +375,7 @@ func TestX_QPM_02_Ranges(t *testing.T) {
 	}
 	initial, rtr, rts := step{QPSReset, QPSInit, 0}, step{QPSInit, QPSRTR, 0}, step{QPSRTR, QPSRTS, 0}
 	rtrAlt, migState := step{QPSInit, QPSRTR, QPAttrAltPath}, step{QPSRTS, QPSRTS, QPAttrPathMigState}
+	sqd, sqdPort := step{QPSSQD, QPSSQD, QPAttrAV}, step{QPSSQD, QPSSQD, QPAttrAV | QPAttrPort}
 	try := func(t *testing.T, s step, change func(*QPAttr)) error {
 		qp, drv := newQPIn(t, QPTypeRC, s.from)
 		attr := goodAttr(s.from, s.to)
@@ -420,13 +421,20 @@ func TestX_QPM_02_Ranges(t *testing.T) {
 		{"dgid", rtr, func(*QPAttr) {}, func(a *QPAttr) { a.AHAttr.GRH.DGID = GID{} }, "destination GID is empty"},
 		{"dgid multicast", rtr, func(*QPAttr) {}, func(a *QPAttr) { a.AHAttr.GRH.DGID = mustGID("::ffff:224.0.0.1") },
 			"is a multicast group"},
-		{"av port", rtr, func(a *QPAttr) { a.AHAttr.PortNum = 2 }, func(a *QPAttr) { a.AHAttr.PortNum = 0 },
+		{"av port", rtr, func(*QPAttr) {}, func(a *QPAttr) { a.AHAttr.PortNum = 0 }, "port 0 of the address"},
+		{"av of another port", rtr, func(*QPAttr) {}, func(a *QPAttr) { a.AHAttr.PortNum = 2 },
+			"port 2 of the address: must be 1, that of the QP"},
+		{"av in sqd", sqd, func(a *QPAttr) { a.AHAttr.PortNum = 2 }, func(a *QPAttr) { a.AHAttr.PortNum = 0 },
 			"port 0 of the address"},
+		{"av and port in sqd", sqdPort, func(a *QPAttr) { a.PortNum, a.AHAttr.PortNum = 2, 2 },
+			func(a *QPAttr) { a.PortNum, a.AHAttr.PortNum = 2, 1 }, "port 1 of the address: must be 2"},
 		{"flow label", rtr, func(a *QPAttr) { a.AHAttr.GRH.FlowLabel = 0xfffff },
 			func(a *QPAttr) { a.AHAttr.GRH.FlowLabel = 1 << 20 }, "flow label"},
 		{"sl", rtr, func(a *QPAttr) { a.AHAttr.SL = 15 }, func(a *QPAttr) { a.AHAttr.SL = 16 }, "SL 16"},
-		{"alt port", rtrAlt, func(a *QPAttr) { a.AltPortNum = 2 }, func(a *QPAttr) { a.AltPortNum = 3 },
-			"alternate path: port 3"},
+		{"alt port", rtrAlt, func(a *QPAttr) { a.AltPortNum, a.AltAHAttr.PortNum = 2, 2 },
+			func(a *QPAttr) { a.AltPortNum, a.AltAHAttr.PortNum = 3, 3 }, "alternate path: port 3"},
+		{"alt av of another port", rtrAlt, func(*QPAttr) {}, func(a *QPAttr) { a.AltPortNum = 2 },
+			"port 1 of the address: must be AltPortNum, 2"},
 		{"alt pkey", rtrAlt, func(a *QPAttr) { a.AltPKeyIndex = 1 }, func(a *QPAttr) { a.AltPKeyIndex = 2 },
 			"alternate P_Key index 2"},
 		{"alt timeout", rtrAlt, func(a *QPAttr) { a.AltTimeout = 31 }, func(a *QPAttr) { a.AltTimeout = 32 },

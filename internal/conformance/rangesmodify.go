@@ -65,7 +65,7 @@ func (e *end) attributes() []attribute {
 	if d.DeviceCapFlags&verbs.DeviceAutoPathMig != 0 {
 		list = append(list,
 			attribute{"alt_port_num", verbs.QPAttrAltPath, 1, ports, top8,
-				func(a *verbs.QPAttr, v uint64) { a.AltPortNum = uint8(v) },
+				func(a *verbs.QPAttr, v uint64) { a.AltPortNum, a.AltAHAttr.PortNum = uint8(v), uint8(v) },
 				func(a *verbs.QPAttr) uint64 { return uint64(a.AltPortNum) }},
 			attribute{"alt_pkey_index", verbs.QPAttrAltPath, 0, keys - 1, top16,
 				func(a *verbs.QPAttr, v uint64) { a.AltPKeyIndex = uint16(v) },

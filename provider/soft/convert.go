@@ -82,6 +82,9 @@ func (q *qp) toAttr(t *transport.Attr, a *verbs.QPAttr, mask verbs.QPAttrMask) (
 			return 0, err
 		}
 		t.PathOwner = a.AHAttr
+		if mask&verbs.QPAttrPort == 0 { // in SQD the path may be of another port
+			t.Port, mask = a.AHAttr.PortNum, mask|verbs.QPAttrPort
+		}
 	}
 	if mask&verbs.QPAttrPort != 0 && mask&verbs.QPAttrAV == 0 && q.State() == transport.SQD {
 		if mask, err = q.changePort(t, a.PortNum, mask); err != nil {

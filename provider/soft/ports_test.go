@@ -97,8 +97,14 @@ func TestV_PORT_01_PortsOfADevice(t *testing.T) {
 }
 
 // TestV_QPM_12_ConnectionMovesToAnotherPort: an RC QP in SQD changes its port, with a new path or with the same one
-// over the new port, and continues its connection there.
+// over the new port, and continues its connection there. A path alone changes the port too.
 func TestV_QPM_12_ConnectionMovesToAnotherPort(t *testing.T) {
+	for _, pathAlone := range []bool{false, true} {
+		moveToAnotherPort(t, pathAlone)
+	}
+}
+
+func moveToAnotherPort(t *testing.T, pathAlone bool) {
 	onEach(t, func(t *testing.T, n *network) {
 		a, b := twoPorts(t, n)
 		qa, qb := connect(a, b, verbs.QPTypeRC, nil)
@@ -107,7 +113,11 @@ func TestV_QPM_12_ConnectionMovesToAnotherPort(t *testing.T) {
 		toSQD(t, qb)
 		must(t, qb.Modify(&verbs.QPAttr{PortNum: 2, AHAttr: pathTo(2, n.addr(4))}, verbs.QPAttrPort|verbs.QPAttrAV))
 		must(t, qa.Modify(&verbs.QPAttr{AHAttr: pathTo(1, n.addr(5))}, verbs.QPAttrAV))
-		must(t, qa.Modify(&verbs.QPAttr{PortNum: 2}, verbs.QPAttrPort))
+		if pathAlone {
+			must(t, qa.Modify(&verbs.QPAttr{AHAttr: pathTo(2, n.addr(5))}, verbs.QPAttrAV))
+		} else {
+			must(t, qa.Modify(&verbs.QPAttr{PortNum: 2}, verbs.QPAttrPort))
+		}
 		backToRTS(t, qa)
 		backToRTS(t, qb)
 		message(t, a, b, qa, qb)
