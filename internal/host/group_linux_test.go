@@ -333,7 +333,7 @@ func TestStoppedMemberCostsOthersNothing(t *testing.T) {
 			t.Fatalf("packet %d did not arrive", i)
 		}
 	}
-	if took := time.Since(begin); took > 10*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("the leader took %v", took)
 	}
 	if leader.leader.sorter.dropped.Load() < good {
