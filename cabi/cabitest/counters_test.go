@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // Perftest opens the files of counters before the traffic, and reads them again after it. Both ends are programs of
@@ -18,7 +20,7 @@ func TestPerftestReportsCounters(t *testing.T) {
 		t.Run(tool, func(t *testing.T) {
 			needs(t, tool)
 			const n = 208
-			port := freePort(t)
+			port := loopback.Port()
 			line := inC(tool, "-d", "vrb_lo", "-x", "1", "-F", "-p", port, "-n", fmt.Sprint(n),
 				"-W", "hw_counters/sent_pkts,counters/port_xmit_packets,hw_counters/duplicate_request")
 			ofServer, ofClient := pair(t, nil, port, line, append(line[:len(line):len(line)], "localhost"))
@@ -49,7 +51,7 @@ func reported(text, name string) int {
 // The programs do not count in a read if they have no processor for 0.2 s, so each value is read until it is there.
 func TestMonitorsReadCountersOfOtherPrograms(t *testing.T) {
 	needs(t, "ib_send_lat", "python3")
-	port := freePort(t)
+	port := loopback.Port()
 	line := inC("ib_send_lat", "-d", "vrb_lo", "-x", "1", "-F", "-p", port, "-D", "100") // killed by the test's end
 	listens(t, start(t, nil, line...), port)
 	c := start(t, nil, append(line[:len(line):len(line)], "localhost")...)

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,18 +154,6 @@ func output(t *testing.T, line ...string) string {
 		t.Fatalf("%s: %v\n%s", strings.Join(line, " "), err, p.out.String())
 	}
 	return p.out.String()
-}
-
-// freePort returns a TCP port that nobody listens on.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	return port
 }
 
 // listens waits until the process listens on a port, or has ended.

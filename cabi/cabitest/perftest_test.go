@@ -5,6 +5,8 @@ package cabitest
 import (
 	"strings"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // perftests are the tools with the transports that they have.
@@ -60,7 +62,7 @@ func TestPerftest(t *testing.T) {
 				}
 				t.Run(tool+" "+transport+" "+strings.Join(options, " "), func(t *testing.T) {
 					needs(t, tool)
-					port := freePort(t)
+					port := loopback.Port()
 					line := append(inC(tool, "-d", "vrb_lo", "-x", "1", "-F", "-p", port, "-c", transport), options...)
 					pair(t, nil, port, line, append(line[:len(line):len(line)], "localhost"))
 				})
@@ -93,7 +95,7 @@ func TestPerftestGoAndC(t *testing.T) {
 				}
 				t.Run(tool+" "+options+", "+role, func(t *testing.T) {
 					needs(t, tool)
-					port := freePort(t)
+					port := loopback.Port()
 					line := append([]string{tool, "-d", "vrb_lo", "-x", "1", "-F", "-p", port, "-n", "208"},
 						strings.Fields(options)...)
 					pair(t, nil, port, ends[0](line...), ends[1](append(line[:len(line):len(line)], "localhost")...))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/cabi/abi"
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // installed returns the path of the system's library of that name.
@@ -133,7 +134,7 @@ func TestPingpongs(t *testing.T) {
 
 func pingpong(t *testing.T, server, client []string) {
 	t.Helper()
-	port := freePort(t)
+	port := loopback.Port()
 	pair(t, nil, port, append(server, "-p", port), append(client, "-p", port, "localhost"))
 }
 
@@ -142,7 +143,7 @@ func pingpong(t *testing.T, server, client []string) {
 func TestX_XRCD_01_ClientsShareADomain(t *testing.T) {
 	needs(t, "ibv_xsrq_pingpong")
 	const clients = 3
-	port := freePort(t)
+	port := loopback.Port()
 	line := []string{"ibv_xsrq_pingpong", "-d", "vrb_lo", "-g", "1", "-p", port, "-n", "200"}
 	server := start(t, nil, inC(append(line[:len(line):len(line)], "-c", strconv.Itoa(clients))...)...)
 	listens(t, server, port)
@@ -174,7 +175,7 @@ func TestKilledPeerIsNoticed(t *testing.T) {
 	needs(t, "ibv_rc_pingpong")
 	for _, victim := range []string{"server", "client"} {
 		t.Run(victim, func(t *testing.T) {
-			port := freePort(t)
+			port := loopback.Port()
 			line := []string{"ibv_rc_pingpong", "-d", "vrb_lo", "-g", "1", "-p", port, "-n", "100000000"}
 			server := start(t, nil, inC(line...)...)
 			listens(t, server, port)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // accepts waits until the process listens with rdma_cm, or has ended.
@@ -124,7 +126,7 @@ func TestRdmacmPrograms(t *testing.T) {
 			}{{"C with C", inC, inC}, {"C with Go", inC, inGo}, {"Go with C", inGo, inC}}
 			for _, w := range ways {
 				t.Run(w.name, func(t *testing.T) {
-					options := p.on(freePort(t))
+					options := p.on(loopback.Port())
 					meet(t, nil, p.forGood, w.server(append(append([]string{p.server}, options...), p.serves...)...),
 						w.client(append(append([]string{p.client}, options...), p.clients...)...))
 				})
@@ -149,7 +151,7 @@ func TestRdmacmProgramsWithLoss(t *testing.T) {
 		}
 		t.Run(p.client+" "+strings.Join(p.options, " "), func(t *testing.T) {
 			needs(t, p.server, p.client)
-			options := p.on(freePort(t))
+			options := p.on(loopback.Port())
 			meet(t, loss, p.forGood, inC(append(append([]string{p.server}, options...), p.serves...)...),
 				inC(append(append([]string{p.client}, options...), p.clients...)...))
 		})
@@ -181,7 +183,7 @@ func TestUdpong(t *testing.T) {
 	needs(t, "udpong")
 	for _, kind := range []string{"n", "b", "a", "e"} {
 		t.Run(kind, func(t *testing.T) {
-			line := []string{"udpong", "-p", freePort(t), "-C", "100", "-S", "1000", "-T", kind}
+			line := []string{"udpong", "-p", loopback.Port(), "-C", "100", "-S", "1000", "-T", kind}
 			start(t, nil, inC(append(line, "-b", "127.0.0.1")...)...)
 			if c := start(t, nil, inC(append(line, "-s", "127.0.0.1")...)...); c.wait() != nil {
 				t.Errorf("%v\n%s", c.err, c.out.String())
@@ -212,7 +214,7 @@ func TestPerftestByRdmacm(t *testing.T) {
 func perftestByRdmacm(t *testing.T, tool string, options ...string) {
 	t.Helper()
 	for tries := 1; ; tries++ {
-		line := append(inC(tool, "-d", "vrb_lo", "-F", "-p", freePort(t), "-R", "-n", "208"), options...)
+		line := append(inC(tool, "-d", "vrb_lo", "-F", "-p", loopback.Port(), "-R", "-n", "208"), options...)
 		s := start(t, nil, line...)
 		accepts(t, s)
 		c := start(t, nil, append(line[:len(line):len(line)], "127.0.0.1")...)
@@ -238,7 +240,7 @@ func TestKilledRpingServerIsNoticed(t *testing.T) {
 	needs(t, "rping")
 	for phase := range phases {
 		t.Run(strconv.Itoa(phase), func(t *testing.T) {
-			line := []string{"rping", "-a", "127.0.0.1", "-p", freePort(t), "-C", "100000000"}
+			line := []string{"rping", "-a", "127.0.0.1", "-p", loopback.Port(), "-C", "100000000"}
 			server := start(t, nil, inC(append(line, "-s")...)...)
 			accepts(t, server)
 			client := start(t, nil, inC(append(line, "-c")...)...)
@@ -260,7 +262,7 @@ func TestRcopy(t *testing.T) {
 	dir := t.TempDir()
 	from, to := filepath.Join(dir, "from"), filepath.Join(dir, "to")
 	output(t, "dd", "if=/dev/urandom", "of="+from, "bs=1M", "count=16", "status=none")
-	port := freePort(t)
+	port := loopback.Port()
 	meet(t, nil, true, inC("rcopy", "-p", port), inC("rcopy", from, "127.0.0.1:"+to, "-p", port))
 	output(t, "cmp", from, to)
 }
@@ -285,7 +287,7 @@ func TestProgramsOverIWARP(t *testing.T) {
 		}
 		t.Run(p.client+" "+strings.Join(p.options, " "), func(t *testing.T) {
 			needs(t, p.server, p.client)
-			options := p.on(freePort(t))
+			options := p.on(loopback.Port())
 			meet(t, tcp, p.forGood, inC(append(append([]string{p.server}, options...), p.serves...)...),
 				inC(append(append([]string{p.client}, options...), p.clients...)...))
 		})

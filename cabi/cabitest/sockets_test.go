@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // onSockets returns the command line of a program of ordinary sockets.
@@ -35,7 +37,7 @@ func fetched(t *testing.T, dir, port string) {
 // Python's server accepts with accept4 and waits with poll.
 func TestSocketsOfPythonAndCurl(t *testing.T) {
 	needs(t, "python3", "curl", "dd", "cmp")
-	dir, port := page(t), freePort(t)
+	dir, port := page(t), loopback.Port()
 	s := start(t, nil,
 		onSockets("python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", dir, port)...)
 	accepts(t, s)
@@ -75,7 +77,7 @@ func TestR_PRE_04_WorkersOfNginx(t *testing.T) {
 func nginx(t *testing.T, master string, ready func(*testing.T, *process)) {
 	t.Helper()
 	needs(t, "nginx", "curl", "dd", "cmp")
-	dir, port := page(t), freePort(t)
+	dir, port := page(t), loopback.Port()
 	conf := filepath.Join(dir, "conf")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, nginxConf, dir, port, master), 0o644); err != nil {
 		t.Fatal(err)
@@ -104,7 +106,7 @@ func nginx(t *testing.T, master string, ready func(*testing.T, *process)) {
 func TestR_PRE_04_SocatForks(t *testing.T) {
 	needs(t, "socat")
 	t.Setenv("RDMAV_FORK_SAFE", "1")
-	port := freePort(t)
+	port := loopback.Port()
 	s := start(t, nil, onSockets("socat", "TCP-LISTEN:"+port+",fork,reuseaddr", "PIPE")...)
 	listens(t, s, port)
 	for _, word := range []string{"first", "second"} {
@@ -120,7 +122,7 @@ func TestSocketsOfRsync(t *testing.T) {
 	needs(t, "rsync", "dd", "cmp")
 	for _, fork := range []string{"0", "1"} {
 		t.Setenv("RDMAV_FORK_SAFE", fork)
-		dir, port := page(t), freePort(t)
+		dir, port := page(t), loopback.Port()
 		conf := filepath.Join(t.TempDir(), "conf")
 		if err := os.WriteFile(conf, []byte("use chroot = no\n[m]\npath = "+dir+"\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -142,7 +144,7 @@ func TestSocketsOfRsync(t *testing.T) {
 // redis-server waits with levels of epoll, and its benchmark has 20 connections.
 func TestSocketsOfRedis(t *testing.T) {
 	needs(t, "redis-server", "redis-benchmark", "redis-cli")
-	port := freePort(t)
+	port := loopback.Port()
 	s := start(t, nil,
 		onSockets("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", t.TempDir())...)
 	accepts(t, s)
@@ -160,7 +162,7 @@ func TestSocketsOfRedis(t *testing.T) {
 // iperf3 waits with select, and has several connections.
 func TestSocketsOfIperf(t *testing.T) {
 	needs(t, "iperf3")
-	port := freePort(t)
+	port := loopback.Port()
 	meet(t, nil, false, onSockets("iperf3", "-s", "-1", "-p", port),
 		onSockets("iperf3", "-c", "127.0.0.1", "-p", port, "-n", "20M", "-P", "2"))
 }

@@ -52,7 +52,7 @@ func TestDoctorAsksThePeer(t *testing.T) {
 	addr := loopback.Addr(78)
 	for _, shm := range []string{"1", "0"} {
 		t.Setenv("VERBENA_SHM", shm)
-		start(t, addr, "rping", "-s", "-a", addr, "-p", freePort(t))
+		start(t, addr, "rping", "-s", "-a", addr, "-p", loopback.Port())
 		out, errs, status := "", "", 1
 		// until rping listens
 		for deadline := time.Now().Add(time.Minute); status != 0 && time.Now().Before(deadline); {

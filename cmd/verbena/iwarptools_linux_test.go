@@ -6,12 +6,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // The tools that ask programs show the QPs, counters and rates of iWARP devices.
 func TestToolsShowIWARP(t *testing.T) {
 	t.Setenv("VERBENA_TRANSPORT", "iwarp")
-	port := freePort(t)
+	port := loopback.Port()
 	// until runs a tool until its output, of which the last one is returned, matches.
 	until := func(want, tool string, args ...any) []string {
 		t.Helper()

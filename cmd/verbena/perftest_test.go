@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 var perftestLine = regexp.MustCompile(`(?m)^ (\d+) +(\d+) +([\d.]+) .*$`)
@@ -80,7 +82,7 @@ func TestPerftestReportsAgree(t *testing.T) {
 // In a bidirectional run with a duration, each end of SEND counts what it sends and what it receives, as
 // the C program does. So both count the same messages, even if one end sends many more than the other.
 func TestPerftestEndsCountTheSameMessages(t *testing.T) {
-	port := freePort(t)
+	port := loopback.Port()
 	args := func(depth string, more ...string) []string {
 		return append([]string{"-b", "-D", "2", "-f", "0", "-s", "4096", "-p", port, "-t", depth}, more...)
 	}
@@ -264,7 +266,7 @@ func TestPerftestRunsInfinitely(t *testing.T) {
 		t.Skip("Ctrl-C cannot be sent to one process")
 	}
 	for _, name := range []string{"ib_write_bw", "ib_send_bw"} {
-		args := []string{"--run_infinitely", "-D", "1", "-p", freePort(t)}
+		args := []string{"--run_infinitely", "-D", "1", "-p", loopback.Port()}
 		s, serverOut, serverErr := start(t, serverAddr, name, args...)
 		var c *exec.Cmd
 		var clientOut *interrupter

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -23,20 +22,6 @@ var (
 	clientAddr = loopback.Addr(5)
 	ownAddr    = loopback.Addr(1)
 )
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
 
 // ways lists the paths between the two ends of a pingpong; the tests use them in turn.
 var ways = []struct{ client, shm string }{
@@ -66,7 +51,7 @@ func meet(t *testing.T, way int, name, options string) (server, client string, f
 		t.Setenv("VERBENA_SHM", w.shm)
 		at = w.client
 	}
-	args := append(strings.Fields(options), "-p", freePort(t))
+	args := append(strings.Fields(options), "-p", loopback.Port())
 	side := func(s string) []string { // each end writes its own file
 		return strings.Fields(strings.ReplaceAll(strings.Join(args, " "), "SIDE", s))
 	}
@@ -185,7 +170,7 @@ func TestSecondPort(t *testing.T) {
 	server, client := serverAddr+"/"+second, clientAddr+"/"+loopback.Addr(15)
 	for _, tool := range []string{"ibv_rc_pingpong", "ib_send_bw"} {
 		t.Run(tool, func(t *testing.T) {
-			args := []string{"-i", "2", "-n", "10", "-p", freePort(t)}
+			args := []string{"-i", "2", "-n", "10", "-p", loopback.Port()}
 			s, serverOut, serverErr := start(t, server, tool, args...)
 			out, errs, err := runClient(t, client, tool, append(args, serverAddr)...)
 			if err != nil {

@@ -100,7 +100,7 @@ func TestServe(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // with the daemon, and after it was killed and restarted
-			port := freePort(t)
+			port := loopback.Port()
 			server, serverOut := runAs(t, exe, 65534, 65534, "-p", port, "-n", "100")
 			var client *exec.Cmd
 			var out *bytes.Buffer

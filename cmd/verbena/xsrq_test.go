@@ -32,7 +32,7 @@ func TestXSRQPingpong(t *testing.T) {
 			if _, after, ok := strings.Cut(options, "-c "); ok {
 				fmt.Sscan(after, &clients)
 			}
-			args := append(strings.Fields(options), "-p", freePort(t))
+			args := append(strings.Fields(options), "-p", loopback.Port())
 			s, serverOut, serverErr := start(t, serverAddr, "ibv_xsrq_pingpong", args...)
 			outs, errs, ends := make([]*bytes.Buffer, clients), make([]*bytes.Buffer, clients), make([]error, clients)
 			var running sync.WaitGroup
