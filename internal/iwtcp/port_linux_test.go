@@ -38,7 +38,7 @@ func beforePrepare(t *testing.T, do func(c syscall.RawConn) error) {
 	prepare = func(c syscall.RawConn, anyPort bool) error { return errors.Join(do(c), old(c, anyPort)) }
 }
 
-// freePort is a port at which no socket is.
+// freePort is one of the ports that the system gives to clients, at which no socket is.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	l, err := Listen(loopbackAny, false, func(*Request) {})

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/iwarp"
+	"github.com/verbena-rdma/verbena/internal/loopback"
 )
 
 // atConnect calls do before each connection of TCP, with its number from 1. The pauses between them are first and
@@ -26,11 +28,21 @@ func atConnect(t *testing.T, first time.Duration, do func(n int)) {
 	})
 }
 
+// closedPort is a port at which no socket is, and that no other test gets: freePort's may be another's meanwhile.
+func closedPort(t *testing.T) uint16 {
+	t.Helper()
+	port, err := strconv.ParseUint(loopback.Port(), 10, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return uint16(port)
+}
+
 // A dialer whose server is about to listen again, as that of perftest between two connections, tries again. The
 // connection keeps the port of its own side.
 func TestDialBeforeTheServerListens(t *testing.T) {
-	for _, port := range []uint16{0, freePort(t)} {
-		at := netip.AddrPortFrom(loopbackAny.Addr(), freePort(t))
+	for _, port := range []uint16{0, closedPort(t)} {
+		at := netip.AddrPortFrom(loopbackAny.Addr(), closedPort(t))
 		atConnect(t, time.Millisecond, func(n int) {
 			if n != 3 {
 				return
@@ -56,7 +68,7 @@ func TestDialBeforeTheServerListens(t *testing.T) {
 
 // A dialer whose server does not listen gives up, and a context ends its pauses.
 func TestDialGivesUp(t *testing.T) {
-	at := netip.AddrPortFrom(loopbackAny.Addr(), freePort(t))
+	at := netip.AddrPortFrom(loopbackAny.Addr(), closedPort(t))
 	tries := 0
 	atConnect(t, time.Millisecond, func(n int) { tries = n })
 	if _, err := Dial(t.Context(), loopbackAny, at, iwarp.Options{}); !errors.Is(err, syscall.ECONNREFUSED) {
