@@ -71,9 +71,15 @@ func TestSilentMembersWithoutDescriptors(t *testing.T) {
 	}
 	_ = unix.Send(honest, (&frame{kind: kindJoin, id: version, slot: -1}).bytes(), unix.MSG_NOSIGNAL)
 	b := make([]byte, maxFrame)
-	n, err := unix.Read(honest, b)
+	read := func() (n int, err error) {
+		for err = unix.EINTR; err == unix.EINTR; { // no signal restarts a read with a time limit
+			n, err = unix.Read(honest, b)
+		}
+		return n, err
+	}
+	n, err := read()
 	if errors.Is(err, unix.ECONNRESET) { // the request came between the leader's last look and its end
-		n, err = unix.Read(honest, b)
+		n, err = read()
 	}
 	if f, ok := parseFrame(b[:max(n, 0)]); err != nil || !ok || f.errno != unix.EMFILE {
 		t.Errorf("%+v, %v: must be EMFILE", f, err)
