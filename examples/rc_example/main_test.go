@@ -1,8 +1,8 @@
 package main
 
 import (
-	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,12 +20,10 @@ func TestMain(m *testing.M) {
 
 // Both ends run in this process. Their output must be that of the manual's program.
 func TestV_APP_01_TypicalApplication(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := strconv.Atoi(loopback.Port())
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := l.Addr().(*net.TCPAddr).Port
-	l.Close()
 	var server, client strings.Builder
 	done := make(chan error, 1)
 	go func() { done <- run(config{tcpPort: port, port: 1, gidIndex: 1}, &server) }()

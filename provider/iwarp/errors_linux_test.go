@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	own "github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -33,10 +34,8 @@ func TestErrorTexts(t *testing.T) {
 		}
 	}
 	t.Run("nobody listens", func(t *testing.T) {
-		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: loopback.AsSlice()})
+		to, err := netip.ParseAddrPort(loopback.String() + ":" + own.Port())
 		must(t, err)
-		to := l.Addr().(*net.TCPAddr).AddrPort()
-		must(t, l.Close())
 		id, ch := resolved(t, h, to)
 		equip(t, id, ch)
 		must(t, id.Connect(t.Context(), nil))

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
@@ -325,14 +325,7 @@ func TestCMTimeWithController(t *testing.T) {
 			[]string{"Running as OOB root", "Client warmup", "Connect (5) simulated QPs test (delay 10 us)", "cm_conn"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, port, _ := net.SplitHostPort(l.Addr().String())
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			port := loopback.Port()
 			f := rdmatest.New(rdmatest.Config{RealTime: true})
 			outs, statuses := make([]bytes.Buffer, len(test.instances)), make([]int, len(test.instances))
 			var all sync.WaitGroup

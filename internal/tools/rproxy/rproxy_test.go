@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/verbena-rdma/verbena/internal/loopback"
 	"github.com/verbena-rdma/verbena/internal/tools/tool"
 	"github.com/verbena-rdma/verbena/rdmacm"
 	"github.com/verbena-rdma/verbena/rdmatest"
@@ -167,13 +168,9 @@ func TestAddresses(t *testing.T) {
 
 // If the service is unreachable, the client's connection is reset and the proxy reports the cause, even without -v.
 func TestTargetMissing(t *testing.T) {
+	unused := "127.0.0.1:" + loopback.Port()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
-	}
-	unused := l.Addr().String()
-	l.Close()
-	if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
