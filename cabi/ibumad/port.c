@@ -161,11 +161,18 @@ int umad_unregister(int fd, int agent)
 	return h ? -engine->drop_agent(h, agent) : -EINVAL;
 }
 
-// failed sets errno, as all functions that wait or send do, and returns the negated value.
+// failed sets errno, as all functions that wait do, and returns the negated value.
 static int failed(int e)
 {
 	errno = e;
 	return -e;
+}
+
+// not_sent sets errno to the reason.
+static int not_sent(int e)
+{
+	errno = e;
+	return -EIO;
 }
 
 int umad_send(int fd, int agent, void *umad, int length, int timeout_ms, int retries)
@@ -177,13 +184,13 @@ int umad_send(int fd, int agent, void *umad, int length, int timeout_ms, int ret
 	void *h = handle(fd);
 
 	if (!h || length < 0 || length > VRB_MAD_LEN)
-		return failed(EINVAL);
+		return not_sent(EINVAL);
 	if (!u->addr.grh_present) // a LID names nothing here
-		return failed(EHOSTUNREACH);
+		return not_sent(EHOSTUNREACH);
 	memcpy(m.gid, u->addr.gid, sizeof m.gid);
 	memcpy(m.data, u->data, length);
 	int e = engine->send(h, &m, timeout_ms, retries);
-	return e ? failed(e) : 0;
+	return e ? not_sent(e) : 0;
 }
 
 int umad_poll(int fd, int timeout_ms)
