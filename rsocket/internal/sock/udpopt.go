@@ -48,7 +48,7 @@ func listenUDP(v4 bool, addr netip.AddrPort, options []udpOption) (*net.UDPConn,
 	return c, nil
 }
 
-// shares reports whether an option lets several sockets have one address. The system looks at it when a socket is bound.
+// shares reports whether an option lets several sockets have one address. The system looks at it when it binds one.
 func (o udpOption) shares() bool {
 	return o.level == solSocket && (o.name == soReuseAddr || o.name == soReusePort)
 }
