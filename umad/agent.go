@@ -23,12 +23,15 @@ type Registration struct {
 	// a Port of the device. r and the MAD are valid until it returns. Without a Handler, requests are queued for Recv.
 	Handler func(r *Received)
 
-	// QueueLen is the number of requests queued for Recv, not below 0; 0 means 128. More are dropped and counted
+	// QueueLen is the number of requests queued for Recv, 0 to 65536; 0 means 128. More are dropped and counted
 	// (Counters.QueueFull).
 	QueueLen int
 }
 
-const defaultQueueLen = 128
+const (
+	defaultQueueLen = 128
+	maxQueueLen     = 1 << 16
+)
 
 // An Agent is one user of a port (mad_agent of umad). It is safe for concurrent use.
 type Agent struct {
@@ -61,11 +64,11 @@ func fail(errno syscall.Errno, format string, args ...any) error {
 }
 
 // Register adds an agent (umad_register); r is copied. Agent.Close removes it. EBUSY if another one has the same class,
-// version, method and attribute. EINVAL for a method with the response bit and for a QueueLen below 0. ErrClosed after
-// the last Close of the device's Ports.
+// version, method and attribute. EINVAL for a method with the response bit and for a QueueLen out of range. ErrClosed
+// after the last Close of the device's Ports.
 func (p *Port) Register(r Registration) (*Agent, error) {
-	if r.QueueLen < 0 {
-		return nil, fail(syscall.EINVAL, "register: QueueLen %d: must not be below 0", r.QueueLen)
+	if r.QueueLen < 0 || r.QueueLen > maxQueueLen {
+		return nil, fail(syscall.EINVAL, "register: QueueLen %d: must be 0 to %d", r.QueueLen, maxQueueLen)
 	}
 	if r.QueueLen == 0 {
 		r.QueueLen = defaultQueueLen

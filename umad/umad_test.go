@@ -362,8 +362,10 @@ func TestErrors(t *testing.T) {
 			Attributes: []uint16{7}}); !errors.Is(err, syscall.EBUSY) || rival != nil {
 			t.Errorf("a rival: %v, %v", rival, err)
 		}
-		if _, err := a.Register(umad.Registration{QueueLen: -1}); !errors.Is(err, syscall.EINVAL) {
-			t.Errorf("a negative queue length: %v", err)
+		for _, n := range []int{-1, 1<<16 + 1, math.MaxInt} {
+			if _, err := a.Register(umad.Registration{QueueLen: n}); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("queue length %d: %v", n, err)
+			}
 		}
 		if _, err := a.Register(umad.Registration{Methods: []uint8{umad.MethodGetResp}}); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("registering for answers: %v", err)

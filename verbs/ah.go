@@ -106,7 +106,7 @@ func (ah *AH) Close() error {
 // the completion of the receive. grh is the first 40 bytes of the receive buffer; it is read only if wc.WCFlags has
 // WCGRH.
 //
-// Errors: EINVAL for another port number, if wc is not a successful receive, if grh is shorter than 40 bytes or no
+// Errors: EINVAL for another port number, if wc is not successful, if grh is shorter than 40 bytes or no
 // network header, if the destination of the message is a multicast group, or if it is not in the port's GID table.
 func (vctx *Context) InitAHFromWC(port uint8, wc *WC, grh []byte) (AHAttr, error) {
 	const op = "init_ah_from_wc"

@@ -145,6 +145,16 @@ func Open(name string) (*Context, error) {
 		Err: listErr}
 }
 
+// hasActivePort reports whether one of the device's ports is active.
+func (vctx *Context) hasActivePort() bool {
+	for port := 1; port <= int(vctx.attr.PhysPortCnt); port++ {
+		if attr, err := vctx.QueryPort(uint8(port)); err == nil && attr.State == PortActive {
+			return true
+		}
+	}
+	return false
+}
+
 func openFirst(devices []*Device, listErr error) (*Context, error) {
 	var idle *Context
 	errs := []error{listErr}
@@ -154,7 +164,7 @@ func openFirst(devices []*Device, listErr error) (*Context, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if attr, err := vctx.QueryPort(1); err == nil && attr.State == PortActive {
+		if vctx.hasActivePort() {
 			if idle != nil {
 				_ = idle.Close()
 			}

@@ -117,14 +117,14 @@ func TestRegisterTwicePanics(t *testing.T) {
 func TestOpenChoosesActivePort(t *testing.T) {
 	broken, down, active := newFakeDevice(), newFakeDevice(), newFakeDevice()
 	broken.info.Name, broken.openErr = "vrb_broken", syscall.EMFILE
-	down.info.Name, down.ports[0].State = "vrb_down", PortDown
-	active.info.Name = "vrb_active"
+	down.info.Name, down.ports[0].State, down.ports[1].State = "vrb_down", PortDown, PortInit
+	active.info.Name, active.ports[0].State = "vrb_active", PortDown // its second one is active
 	withProviders(t, &fakeProvider{name: "a", devices: []DriverDevice{broken, down, active}})
 	vctx := must(Open(""))(t)
 	if vctx.Device().Name() != "vrb_active" || !down.opened[0].called("Close") {
 		t.Errorf("opened %v", vctx.Device())
 	}
-	active.ports[0].State = PortDown
+	active.ports[1].State = PortDown
 	if vctx = must(Open(""))(t); vctx.Device().Name() != "vrb_down" {
 		t.Errorf("opened %v; want the first that can be opened", vctx.Device())
 	}
@@ -140,8 +140,9 @@ func TestOpenChoosesActivePort(t *testing.T) {
 // TestOpenReportsItsChoice: the event names the device and the reason, and the providers that have no devices.
 func TestOpenReportsItsChoice(t *testing.T) {
 	down, active := newFakeDevice(), newFakeDevice()
-	down.info.Name, down.ports[0].State = "vrb_down", PortDown
-	active.info.Name = "vrb_active"
+	down.info.Name, down.ports = "vrb_down", down.ports[:1]
+	down.ports[0].State, down.attr.PhysPortCnt = PortDown, 1
+	active.info.Name, active.ports, active.attr.PhysPortCnt = "vrb_active", active.ports[:1], 1
 	absent := &fakeProvider{name: "absent", err: ENODEV}
 	good := &fakeProvider{name: "good", devices: []DriverDevice{down, active}}
 	withProviders(t, absent, good)
