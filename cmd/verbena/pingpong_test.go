@@ -104,7 +104,7 @@ func TestPingpong(t *testing.T) {
 		}},
 		{"ibv_uc_pingpong", []string{"", "-e -c", "-m 256 -s 4097", "-m 4096 -s 65536 -n 50", "-s 0", "-s 1"}},
 		{"ibv_ud_pingpong", []string{"", "-e -c", "-s 0", "-s 1", "-s 4095", "-s 4096 -c", "-g 1"}},
-		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-o -c", "-q 255 -n 1000",
+		{"ibv_srq_pingpong", []string{"", "-e -c", "-q 1 -s 1", "-q 3 -r 7 -m 256", "-o -c", "-q 255 -n 300",
 			"-s 65536 -m 4096"}},
 	} {
 		for way, options := range c.options {
