@@ -115,12 +115,13 @@ func (c *conn) offer() (addr uint64, rkey uint32, n int, err error) {
 		return 0, 0, 0, err
 	}
 	b := c.recv.Bytes()
-	addr, rkey, n = be.Uint64(b), be.Uint32(b[8:]), int(be.Uint32(b[12:]))
-	c.debugf("Received rkey %x addr %x len %d from peer", rkey, addr, n)
-	if n > c.opts.size {
-		return 0, 0, 0, fmt.Errorf("the client offers %d bytes: must be at most %d; use -S", n, c.opts.size)
+	addr, rkey = be.Uint64(b), be.Uint32(b[8:])
+	size := be.Uint32(b[12:]) // it may exceed an int
+	c.debugf("Received rkey %x addr %x len %d from peer", rkey, addr, size)
+	if uint64(size) > uint64(c.opts.size) {
+		return 0, 0, 0, fmt.Errorf("the client offers %d bytes: must be at most %d; use -S", size, c.opts.size)
 	}
-	return addr, rkey, n, c.postRecv()
+	return addr, rkey, int(size), c.postRecv()
 }
 
 // move performs a READ or WRITE and waits for its completion.
