@@ -44,22 +44,7 @@ sighandler_t signal(int sig, sighandler_t h)
 	return set(sig, h, sig > 0 && sig < _NSIG && interrupts[sig] ? 0 : SA_RESTART);
 }
 
-sighandler_t bsd_signal(int sig, sighandler_t h) { return signal(sig, h); }
-sighandler_t ssignal(int sig, sighandler_t h) { return signal(sig, h); }
-
-sighandler_t sigset(int sig, sighandler_t h)
-{
-	struct sigaction a = {.sa_handler = h}, old;
-	sigset_t one, before;
-
-	sigemptyset(&one);
-	if (h == SIG_ERR)
-		return errno = EINVAL, SIG_ERR;
-	if (sigaddset(&one, sig) || sigaction(sig, h == SIG_HOLD ? NULL : &a, &old))
-		return SIG_ERR;
-	pthread_sigmask(h == SIG_HOLD ? SIG_BLOCK : SIG_UNBLOCK, &one, &before);
-	return sigismember(&before, sig) ? SIG_HOLD : old.sa_handler;
-}
+#include "handlers.h"
 
 // siginterrupt notes what the C library notes for its own signal.
 int siginterrupt(int sig, int yes)
@@ -71,6 +56,3 @@ int siginterrupt(int sig, int yes)
 		interrupts[sig] = !!yes;
 	return result;
 }
-
-sighandler_t sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
-sighandler_t __sysv_signal(int sig, sighandler_t h) { return set(sig, h, SA_RESETHAND | SA_NODEFER); }
