@@ -1,7 +1,6 @@
 package lookup
 
 import (
-	"net"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -20,32 +19,15 @@ func RouteMTU(src, dst netip.Addr) int {
 	}
 	defer unix.Close(fd)
 	if src.IsValid() {
-		if sa := sockaddr(src.WithZone(dst.Zone()), 0); sa == nil || unix.Bind(fd, sa) != nil {
+		if sa := Sockaddr(netip.AddrPortFrom(src.WithZone(dst.Zone()), 0)); sa == nil || unix.Bind(fd, sa) != nil {
 			return 0
 		}
 	}
 	const discard = 9 // any port: nothing is sent
-	sa := sockaddr(dst, discard)
+	sa := Sockaddr(netip.AddrPortFrom(dst, discard))
 	if sa == nil || unix.Connect(fd, sa) != nil {
 		return 0
 	}
 	mtu, _ := unix.GetsockoptInt(fd, level, opt)
 	return mtu
-}
-
-// sockaddr is the system's form of an address; nil if its zone does not exist.
-func sockaddr(a netip.Addr, port int) unix.Sockaddr {
-	a = a.Unmap()
-	if a.Is4() {
-		return &unix.SockaddrInet4{Addr: a.As4(), Port: port}
-	}
-	sa := &unix.SockaddrInet6{Addr: a.As16(), Port: port}
-	if zone := a.Zone(); zone != "" {
-		ifi, err := net.InterfaceByName(zone)
-		if err != nil {
-			return nil
-		}
-		sa.ZoneId = uint32(ifi.Index)
-	}
-	return sa
 }

@@ -246,9 +246,10 @@ func TestSockaddr(t *testing.T) {
 		"::ffff:192.0.2.1": &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 5},
 		"fd00::1":          &unix.SockaddrInet6{Addr: [16]byte{0xFD, 15: 1}, Port: 5},
 		"fe80::1%lo":       &unix.SockaddrInet6{Addr: [16]byte{0xFE, 0x80, 15: 1}, Port: 5, ZoneId: uint32(lo.Index)},
+		"fe80::1%7":        &unix.SockaddrInet6{Addr: [16]byte{0xFE, 0x80, 15: 1}, Port: 5, ZoneId: 7},
 		"fe80::1%none0":    nil,
 	} {
-		got := sockaddr(netip.MustParseAddr(a), 5)
+		got := Sockaddr(netip.AddrPortFrom(netip.MustParseAddr(a), 5))
 		switch want := want.(type) {
 		case *unix.SockaddrInet4:
 			if g, ok := got.(*unix.SockaddrInet4); !ok || *g != *want {
