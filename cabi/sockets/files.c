@@ -203,10 +203,11 @@ int fcntl(int fd, int cmd, ...)
 	va_start(args, cmd);
 	long arg = va_arg(args, long);
 	va_end(args);
-	if (ours(fd) && of_vfork())
+	int duplicates = cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC;
+	if ((duplicates || ours(fd)) && of_vfork())
 		return NEXT(fcntl)(fd, cmd, arg);
-	if (cmd == F_DUPFD || cmd == F_DUPFD_CLOEXEC)
-		return of_vfork() ? NEXT(fcntl)(fd, cmd, arg) : duplicate(fd, NEXT(fcntl)(fd, cmd, arg));
+	if (duplicates)
+		return duplicate(fd, NEXT(fcntl)(fd, cmd, arg));
 	return now_of(fd) >= 0 ? control(fd, cmd, arg) : NEXT(fcntl)(fd, cmd, arg);
 }
 

@@ -321,10 +321,11 @@ static int get(int rs, int level, int name, union value *to, socklen_t *n)
 	if (asked_of_kernel(rs, level, name))
 		return with_new(rs, get_new, level, name, to, n);
 	int result = rgetsockopt(rs, level, name, to, n);
-	if (!result && level == IPPROTO_TCP && name == TCP_MAXSEG && to->number > LONGEST_DATAGRAM)
-		to->number = LONGEST_DATAGRAM;
-	if (!result)
+	if (!result) {
+		if (level == IPPROTO_TCP && name == TCP_MAXSEG && to->number > LONGEST_DATAGRAM)
+			to->number = LONGEST_DATAGRAM;
 		return 0;
+	}
 	parent_tell(rs);
 	return errno == ENOTSUP ? with_new(rs, get_new, level, name, to, n) : -1;
 }

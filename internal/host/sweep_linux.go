@@ -175,11 +175,7 @@ func (l *leader) sweepAll() {
 		if l.sweepAgain {
 			l.sweepAgain, round = false, 0
 		}
-		held := 0
-		if !l.closed {
-			held = l.sweepOnce()
-		}
-		if held == 0 {
+		if l.closed || l.sweepOnce() == 0 {
 			l.sweeping = false
 			l.mu.Unlock()
 			return

@@ -1,41 +1,23 @@
 // Duplicates of instances of epoll, and instances in others, in poll and in select. The program expects nothing that the
 // sockets of the kernel do not do.
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/select.h>
-#include <sys/socket.h>
 
 #include "check.h"
+#include "pair.h"
 
 enum { LIMIT_MS = 20000 };
 
-// connected makes a pair: pair[0] has connected, pair[1] was accepted. settle: the first I/O of the server is done, for
-// which a client waits in the fork mode.
-static void connected(int pair[2], int settle)
+// settled makes a pair after the first I/O of the server, for which a client waits in the fork mode.
+static void settled(int pair[2])
 {
-	struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t n = sizeof here;
-	int l = socket(AF_INET, SOCK_STREAM, 0);
-
-	CHECK(!bind(l, (struct sockaddr *)&here, n) && !listen(l, 1) && !getsockname(l, (struct sockaddr *)&here, &n));
-	pair[0] = socket(AF_INET, SOCK_STREAM, 0);
-	CHECK(!connect(pair[0], (struct sockaddr *)&here, n) && (pair[1] = accept(l, NULL, NULL)) >= 0 && !close(l));
-	if (settle) {
-		struct pollfd first = {.fd = pair[1], .events = POLLIN};
-		CHECK(poll(&first, 1, 0) == 0);
-	}
-}
-
-static int add(int ep, int fd, uint32_t events)
-{
-	struct epoll_event e = {.events = events, .data.fd = fd};
-
-	return epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e);
+	connected(pair);
+	struct pollfd first = {.fd = pair[1], .events = POLLIN};
+	CHECK(poll(&first, 1, 0) == 0);
 }
 
 // tells reports whether an instance has an event of one descriptor only.
@@ -60,21 +42,21 @@ static void duplicates(int (*duplicate)(int), int early)
 	int p[2], ep = epoll_create1(0), event = eventfd(0, 0), other = -1;
 	char c;
 
-	connected(p, 0);
+	connected(p);
 	if (early)
 		other = duplicate(ep);
-	CHECK(!add(ep, p[1], EPOLLIN));
+	CHECK(!epoll_add(ep, p[1], EPOLLIN));
 	if (!early)
 		other = duplicate(ep);
 	CHECK(other >= 0 && silent(ep) && silent(other));
 	CHECK(write(p[0], "x", 1) == 1 && tells(other, p[1]) && tells(ep, p[1]));
-	CHECK(add(other, p[1], EPOLLIN) == -1 && errno == EEXIST);
-	CHECK(!add(other, event, EPOLLIN) && eventfd_write(event, 1) == 0 && read(p[1], &c, 1) == 1);
+	CHECK(epoll_add(other, p[1], EPOLLIN) == -1 && errno == EEXIST);
+	CHECK(!epoll_add(other, event, EPOLLIN) && eventfd_write(event, 1) == 0 && read(p[1], &c, 1) == 1);
 	CHECK(tells(ep, event) && tells(other, event) && !close(ep));
 	// The number is that of another file now.
-	CHECK(dup2(event, ep) == ep && !add(other, p[0], EPOLLOUT) && !epoll_ctl(other, EPOLL_CTL_DEL, event, NULL));
+	CHECK(dup2(event, ep) == ep && !epoll_add(other, p[0], EPOLLOUT) && !epoll_ctl(other, EPOLL_CTL_DEL, event, NULL));
 	CHECK(tells(other, p[0]) && !close(p[0]) && tells(other, p[1]));
-	CHECK(!close(other) && add(other, p[1], EPOLLIN) == -1 && errno == EBADF);
+	CHECK(!close(other) && epoll_add(other, p[1], EPOLLIN) == -1 && errno == EBADF);
 	CHECK((other = epoll_create1(0)) >= 0 && silent(other));
 	CHECK(!close(other) && !close(ep) && !close(event) && !close(p[1]));
 }
@@ -125,8 +107,8 @@ static void polled(void)
 	int p[2], ep = epoll_create1(0), event = eventfd(0, 0);
 	char c;
 
-	connected(p, 0);
-	CHECK(polls(ep, 0) == 0 && !add(ep, p[1], EPOLLIN | EPOLLONESHOT) && !add(ep, event, EPOLLIN | EPOLLET));
+	connected(p);
+	CHECK(polls(ep, 0) == 0 && !epoll_add(ep, p[1], EPOLLIN | EPOLLONESHOT) && !epoll_add(ep, event, EPOLLIN | EPOLLET));
 	CHECK(polls(ep, 0) == 0 && polls(ep, 20) == 0 && write(p[0], "x", 1) == 1);
 	CHECK(polls(ep, LIMIT_MS) == POLLIN && polls(ep, 0) == POLLIN && tells(ep, p[1]));
 	CHECK(polls(ep, 0) == 0 && !change(ep, EPOLL_CTL_MOD, p[1], EPOLLIN) && polls(ep, LIMIT_MS) == POLLIN);
@@ -143,22 +125,22 @@ static void inside(int early)
 	int p[2], ep[] = {epoll_create1(0), epoll_create1(0), epoll_create1(0)};
 	char c;
 
-	connected(p, 0);
+	connected(p);
 	if (!early)
-		CHECK(!add(ep[2], p[1], EPOLLIN));
-	CHECK(!add(ep[1], ep[2], EPOLLIN) && !add(ep[0], ep[1], EPOLLIN) && !add(ep[0], p[0], EPOLLIN));
+		CHECK(!epoll_add(ep[2], p[1], EPOLLIN));
+	CHECK(!epoll_add(ep[1], ep[2], EPOLLIN) && !epoll_add(ep[0], ep[1], EPOLLIN) && !epoll_add(ep[0], p[0], EPOLLIN));
 	if (early)
-		CHECK(!add(ep[2], p[1], EPOLLIN));
+		CHECK(!epoll_add(ep[2], p[1], EPOLLIN));
 	CHECK(silent(ep[0]) && silent(ep[1]) && polls(ep[0], 0) == 0 && write(p[0], "x", 1) == 1);
 	CHECK(tells(ep[0], ep[1]) && tells(ep[1], ep[2]) && polls(ep[0], 0) == POLLIN && tells(ep[2], p[1]));
-	CHECK(add(ep[0], ep[1], EPOLLIN) == -1 && errno == EEXIST);
-	CHECK(add(ep[2], ep[0], EPOLLIN) == -1 && errno == ELOOP);
+	CHECK(epoll_add(ep[0], ep[1], EPOLLIN) == -1 && errno == EEXIST);
+	CHECK(epoll_add(ep[2], ep[0], EPOLLIN) == -1 && errno == ELOOP);
 	CHECK(change(ep[0], EPOLL_CTL_MOD, ep[2], EPOLLIN) == -1 && errno == ENOENT);
 	CHECK(!change(ep[0], EPOLL_CTL_MOD, ep[1], EPOLLIN | EPOLLONESHOT) && tells(ep[0], ep[1]) && silent(ep[0]));
 	CHECK(!change(ep[0], EPOLL_CTL_MOD, ep[1], EPOLLIN) && tells(ep[0], ep[1]));
 	CHECK(read(p[1], &c, 1) == 1 && silent(ep[0]) && write(p[1], "y", 1) == 1 && tells(ep[0], p[0]));
 	CHECK(write(p[0], "x", 1) == 1 && tells(ep[1], ep[2]) && read(p[0], &c, 1) == 1 && tells(ep[0], ep[1]));
-	CHECK(!epoll_ctl(ep[0], EPOLL_CTL_DEL, ep[1], NULL) && silent(ep[0]) && !add(ep[0], ep[1], EPOLLIN));
+	CHECK(!epoll_ctl(ep[0], EPOLL_CTL_DEL, ep[1], NULL) && silent(ep[0]) && !epoll_add(ep[0], ep[1], EPOLLIN));
 	CHECK(tells(ep[0], ep[1]) && !close(ep[2]) && silent(ep[1]) && silent(ep[0]));
 	CHECK(!close(ep[1]) && silent(ep[0]) && polls(ep[0], 0) == 0 && !close(ep[0]) && !close(p[0]) && !close(p[1]));
 }
@@ -173,10 +155,10 @@ static void others(void *(*wait)(void *), int early)
 	pthread_t thread;
 	void *found;
 
-	connected(p, 1);
-	CHECK(!add(ep[0], ep[1], EPOLLIN) && (!early || !add(ep[1], p[0], EPOLLIN)));
+	settled(p);
+	CHECK(!epoll_add(ep[0], ep[1], EPOLLIN) && (!early || !epoll_add(ep[1], p[0], EPOLLIN)));
 	CHECK(!pthread_create(&thread, NULL, wait, ep) && !usleep(50000) && write(p[0], "x", 1) == 1);
-	CHECK(!add(ep[1], p[1], EPOLLIN) && !pthread_join(thread, &found) && found);
+	CHECK(!epoll_add(ep[1], p[1], EPOLLIN) && !pthread_join(thread, &found) && found);
 	CHECK(!close(ep[0]) && !close(ep[1]) && !close(p[0]) && !close(p[1]));
 }
 
