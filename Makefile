@@ -91,8 +91,9 @@ nightly: ## attack, with its sweep of descriptor limits and refused system calls
 interop: ## against Linux soft-RoCE in a virtual machine; needs root, see interop/lab/README.md
 	interop/run
 
-lint: $(GOLANGCI) ## gofmt, go vet and golangci-lint
+lint: $(GOLANGCI) ## gofmt, go vet, golangci-lint, and the rules about imports and links
 	$(GOLANGCI) run --allow-parallel-runners ./...
+	$(GO) test ./internal/tools/floors ./internal/tools/mdlinks
 
 $(GOLANGCI):
 	@mkdir -p bin

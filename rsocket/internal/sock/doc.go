@@ -10,5 +10,5 @@
 //	options.go       sizes; config.go: the configuration files
 //
 // It owns a Hub with one goroutine for each host with sockets, one goroutine for each Acceptor and two for each
-// Datagram. It imports rdmacm, verbs, internal/{environ,mr,notify,rs,seam,wire} and golang.org/x/sys.
+// Datagram. It imports rdmacm, verbs, internal/{environ,lookup,mr,notify,rs,seam,wire} and golang.org/x/sys.
 package sock
