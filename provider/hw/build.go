@@ -107,11 +107,13 @@ func (q *qp) addOther(wr *verbs.SendWR) error {
 	switch wr.Opcode {
 	case verbs.WRLocalInv:
 		q.op(wrLocalInv, uintptr(wr.InvalidateRKey))
+		return nil // no setter may follow
 	case verbs.WRBindMW:
 		w := &q.sq.wrs[0]
 		*w = cSendWR{}
 		q.setBind(w, wr)
 		q.op(wrBindMW, w.mw, rkey, uintptr(unsafe.Pointer(&w.bind)))
+		return nil
 	case verbs.WRFlush:
 		if q.ops&verbs.QPExWithFlush == 0 {
 			return fail(syscall.EOPNOTSUPP, "%v: the QP was made without it in SendOpsFlags", wr.Opcode)

@@ -77,6 +77,22 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *c, struct ibv_cq_init_att
 	if (a->cqe == 10 && a->wc_flags == (127 | 1 << 7) && !a->comp_mask) return &cq;
 	errno = EINVAL; return 0;
 }
+static char built[100];
+static void built_start(struct ibv_qp_ex *q) {}
+static int built_complete(struct ibv_qp_ex *q) { return 0; }
+static void built_write(struct ibv_qp_ex *q, uint32_t rkey, uint64_t at) { strcat(built, "write "); }
+static void built_inv(struct ibv_qp_ex *q, uint32_t rkey) { strcat(built, "inv "); }
+static void built_bind(struct ibv_qp_ex *q, struct ibv_mw *m, uint32_t rkey, const struct ibv_mw_bind_info *i) {
+	strcat(built, "bind ");
+}
+static void built_srqn(struct ibv_qp_ex *q, uint32_t n) { strcat(built, "srqn "); }
+static void built_sges(struct ibv_qp_ex *q, size_t n, const struct ibv_sge *list) { strcat(built, "sges "); }
+static struct ibv_qp_ex qp = {
+	.wr_start = built_start, .wr_complete = built_complete, .wr_rdma_write = built_write, .wr_local_inv = built_inv,
+	.wr_bind_mw = built_bind, .wr_set_xrc_srqn = built_srqn, .wr_set_sge_list = built_sges,
+};
+void *qp_of_c(void) { return &qp; }
+char *built_of_c(void) { return built; }
 static struct verbs_context v = {
 	.create_cq_ex = create_cq,
 	.alloc_dm = alloc_dm, .free_dm = free_dm, .reg_dm_mr = reg_dm, .create_counters = create_counters,
@@ -113,6 +129,8 @@ func contextOfC(t *testing.T) (*devContext, *pd) {
 	l.regDMABuf = symbol(t, file, "dmabuf")
 	c := &devContext{lib: l, ptr: call(symbol(t, file, "context_of_c"))}
 	c.wqs.Store("wq", call(symbol(t, file, "wq_of_c")))
+	c.qps.Store("qp", call(symbol(t, file, "qp_of_c")))
+	c.qps.Store("built", call(symbol(t, file, "built_of_c")))
 	return c, &pd{ctx: c, ptr: call(symbol(t, file, "pd_of_c"))}
 }
 
@@ -232,6 +250,22 @@ func TestTagMatching(t *testing.T) {
 	n, err := s.PostOps(ops)
 	if n != 2 || err == nil || ops[0].Handle != 42 {
 		t.Errorf("%d operations, %v, handle %d", n, err, ops[0].Handle)
+	}
+}
+
+// TestSettersOfXRC posts to an XRC_SEND QP. The setter of the SRQ's number is for requests that reach the peer: after
+// another one, a device would write the number into the request that it has just finished.
+func TestSettersOfXRC(t *testing.T) {
+	c, p := contextOfC(t)
+	ex, _ := c.qps.Load("qp")
+	built, _ := c.qps.Load("built")
+	q := &qp{ctx: c, pd: p, typ: verbs.QPTypeXRCSend, ex: ex.(uintptr)}
+	q.sq.init(q.ex, &cQPCap{})
+	wrs := []verbs.SendWR{{Opcode: verbs.WRLocalInv}, {Opcode: verbs.WRBindMW}, {Opcode: verbs.WRRDMAWrite}}
+	n, err := q.PostSendAll(wrs)
+	const want = "inv bind write srqn sges "
+	if got := text(built.(uintptr), 100); n != 3 || err != nil || got != want {
+		t.Errorf("%d requests, %v: %q, want %q", n, err, got, want)
 	}
 }
 
