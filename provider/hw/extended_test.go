@@ -77,6 +77,23 @@ static struct ibv_cq_ex *create_cq(struct ibv_context *c, struct ibv_cq_init_att
 	if (a->cqe == 10 && a->wc_flags == (127 | 1 << 7) && !a->comp_mask) return &cq;
 	errno = EINVAL; return 0;
 }
+static int tables[] = {2, 8}; // the lengths of the GID tables of the ports
+int query_port_of_c(struct ibv_context *c, uint8_t port, struct ibv_port_attr *a) {
+	if (port < 1 || port > 2) return EINVAL;
+	a->gid_tbl_len = tables[port - 1];
+	return 0;
+}
+// As the kernel: the entries of all ports that are not empty, or -EINVAL.
+ssize_t query_gids_of_c(struct ibv_context *c, struct ibv_gid_entry *e, size_t most, uint32_t flags, size_t size) {
+	size_t n = 0;
+	for (int port = 1; port <= 2; port++)
+		for (int i = 0; i < tables[port - 1]; i++) {
+			if (n == most) return -EINVAL;
+			e[n] = (struct ibv_gid_entry){.gid_index = i, .port_num = port, .gid_type = 2};
+			e[n++].gid.raw[15] = 16 * port + i;
+		}
+	return n;
+}
 static char built[100];
 static void built_start(struct ibv_qp_ex *q) {}
 static int built_complete(struct ibv_qp_ex *q) { return 0; }
@@ -127,6 +144,7 @@ func contextOfC(t *testing.T) (*devContext, *pd) {
 		*fn = symbol(t, "libc.so.6", name)
 	}
 	l.regDMABuf = symbol(t, file, "dmabuf")
+	l.queryPort, l.queryGIDTable = symbol(t, file, "query_port_of_c"), symbol(t, file, "query_gids_of_c")
 	c := &devContext{lib: l, ptr: call(symbol(t, file, "context_of_c"))}
 	c.wqs.Store("wq", call(symbol(t, file, "wq_of_c")))
 	c.qps.Store("qp", call(symbol(t, file, "qp_of_c")))
@@ -266,6 +284,23 @@ func TestSettersOfXRC(t *testing.T) {
 	const want = "inv bind write srqn sges "
 	if got := text(built.(uintptr), 100); n != 3 || err != nil || got != want {
 		t.Errorf("%d requests, %v: %q, want %q", n, err, got, want)
+	}
+}
+
+// TestGIDTablesOfUnequalPorts reads the tables of a device whose ports have tables of different lengths.
+func TestGIDTablesOfUnequalPorts(t *testing.T) {
+	c, _ := contextOfC(t)
+	c.attr.PhysPortCnt = 2
+	for i, want := range []int{2, 8} {
+		table, err := c.GIDTable(uint8(i + 1))
+		if err != nil || len(table) != want {
+			t.Fatalf("port %d: %d entries, want %d, %v", i+1, len(table), want, err)
+		}
+		for k, e := range table {
+			if e.GID[15] != uint8(16*(i+1)+k) {
+				t.Errorf("port %d, index %d: %v", i+1, k, e.GID)
+			}
+		}
 	}
 }
 

@@ -22,7 +22,7 @@ func (c *devContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
 	if c.lib.queryGIDTable == 0 {
 		return c.readGIDs(port, attr.GIDTblLen)
 	}
-	list := make([]cGIDEntry, attr.GIDTblLen*int(c.attr.PhysPortCnt))
+	list := make([]cGIDEntry, c.gids(port, attr.GIDTblLen))
 	if len(list) == 0 {
 		return nil, nil
 	}
@@ -44,6 +44,20 @@ func (c *devContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
 		table[e.index] = verbs.GIDEntry{GID: e.gid, Type: verbs.GIDType(e.typ), NetDev: netdev(names, e.netdevIdx)}
 	}
 	return table, nil
+}
+
+// gids is the number of entries of the tables of all ports, n of which are those of one port. The kernel answers for all
+// ports at once, and with EINVAL if there is too little room.
+func (c *devContext) gids(port uint8, n int) int {
+	for p := 1; p <= int(c.attr.PhysPortCnt); p++ {
+		if p == int(port) {
+			continue
+		}
+		if attr, err := c.QueryPort(uint8(p)); err == nil {
+			n += attr.GIDTblLen
+		}
+	}
+	return n
 }
 
 // netdev returns the name of a network interface; empty for index 0.
