@@ -96,8 +96,8 @@ func (c *devContext) readGIDs(port uint8, n int) ([]verbs.GIDEntry, error) {
 	return table, nil
 }
 
-// SelectGID chooses an entry for a peer: that of the source address of the system's route, else one whose interface has
-// a network with the peer, else the first of the peer's family and scope, else on InfiniBand and iWARP the first.
+// SelectGID chooses an entry for a peer: that of the source address of the system's route, else the first of the peer's
+// family and scope, else on InfiniBand and iWARP the first.
 func (c *devContext) SelectGID(port uint8, peer netip.Addr) (verbs.GIDChoice, error) {
 	table, err := c.GIDTable(port)
 	if err != nil {
