@@ -18,6 +18,7 @@ type Registration struct {
 	ClassVersion uint8    // 0 means any
 	Methods      []uint8  // without the response bit; none: only answers to Call
 	Attributes   []uint16 // none: all
+	PortNum      uint8    // of the device, at whose addresses the requests arrive; 0 means any
 
 	// Handler is called for each request, in the goroutine of the port. It must neither block nor close an Agent or
 	// a Port of the device. r and the MAD are valid until it returns. Without a Handler, requests are queued for Recv.
@@ -64,8 +65,8 @@ func fail(errno syscall.Errno, format string, args ...any) error {
 }
 
 // Register adds an agent (umad_register); r is copied. Agent.Close removes it. EBUSY if another one has the same class,
-// version, method and attribute. EINVAL for a method with the response bit and for a QueueLen out of range. ErrClosed
-// after the last Close of the device's Ports.
+// version, method, attribute and port. EINVAL for a method with the response bit, for a QueueLen out of range and for a
+// port that the device does not have. ErrClosed after the last Close of the device's Ports.
 func (p *Port) Register(r Registration) (*Agent, error) {
 	if r.QueueLen < 0 || r.QueueLen > maxQueueLen {
 		return nil, fail(syscall.EINVAL, "register: QueueLen %d: must be 0 to %d", r.QueueLen, maxQueueLen)
@@ -192,6 +193,7 @@ func (a *Agent) takes(m MAD) bool {
 func (a *Agent) rivals(b *Agent) bool {
 	x, y := &a.reg, &b.reg
 	return x.Class == y.Class && (x.ClassVersion == y.ClassVersion || x.ClassVersion == 0 || y.ClassVersion == 0) &&
+		(x.PortNum == y.PortNum || x.PortNum == 0 || y.PortNum == 0) &&
 		slices.ContainsFunc(x.Methods, func(m uint8) bool { return slices.Contains(y.Methods, m) }) &&
 		(len(x.Attributes) == 0 || len(y.Attributes) == 0 ||
 			slices.ContainsFunc(x.Attributes, func(m uint16) bool { return slices.Contains(y.Attributes, m) }))

@@ -49,7 +49,8 @@ func FuzzReceive(f *testing.F) {
 			if !ok {
 				continue
 			}
-			p.share.dispatch(&Received{MAD: mad, From: Address{Local: grh.DstIP(), Remote: grh.SrcIP()}})
+			from := Address{Local: grh.DstIP(), Remote: grh.SrcIP()}
+			p.share.dispatch(&Received{MAD: mad, From: from}, func() uint8 { return 1 })
 		}
 		if !bytes.Equal(buf, before) {
 			t.Error("the datagram was changed")

@@ -147,7 +147,7 @@ func (k *kernel) take(port uint8, h *kmad.Header, buf []byte) {
 			head.TID = a.tid(mad)
 			mad.Put(head)
 		}
-		k.share.dispatch(&Received{MAD: mad, From: k.sender(port, h)})
+		k.share.dispatch(&Received{MAD: mad, From: k.sender(port, h)}, func() uint8 { return port })
 	}
 }
 
@@ -189,10 +189,16 @@ func (k *kernel) register(a *Agent) error {
 	case r.ClassVersion != 0:
 		versions = []uint8{r.ClassVersion}
 	}
+	if r.PortNum != 0 && k.files[r.PortNum] == nil {
+		return fail(syscall.EINVAL, "register: port %d: must be a port of RoCE", r.PortNum)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.numbers[a] = map[uint8]uint32{}
 	for port, f := range k.files {
+		if r.PortNum != 0 && r.PortNum != port {
+			continue
+		}
 		for _, v := range versions {
 			n, err := f.Register(kmad.Request{Class: r.Class, Version: v, Methods: r.Methods})
 			if err != nil {
@@ -283,6 +289,9 @@ func (k *kernel) transmit(a *Agent, to *Address, mad MAD, h *kmad.Header) error 
 		return err
 	case k.files[local.Port] == nil:
 		return fail(syscall.EADDRNOTAVAIL, "send: local address %v: must be one of a port of RoCE", to.Local)
+	case a.reg.PortNum != 0 && a.reg.PortNum != local.Port:
+		return fail(syscall.EADDRNOTAVAIL, "send: local address %v: must be one of port %d, at which the agent is registered",
+			to.Local, a.reg.PortNum)
 	case local.Index > math.MaxUint8:
 		return fail(syscall.EADDRNOTAVAIL, "send: local address %v has GID index %d: must be 0 to 255, as the kernel takes "+
 			"8 bits of it", to.Local, local.Index)

@@ -312,6 +312,9 @@ func TestKernelRefusals(t *testing.T) {
 			}
 		}
 		file.errno = nil
+		if _, err := p.Register(Registration{PortNum: 2}); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a port that the device does not have: %v", err)
+		}
 		a, err := p.Register(Registration{})
 		if err != nil {
 			t.Fatal(err)

@@ -176,7 +176,10 @@ func (q *own) take(wc *verbs.WC, r *Received) {
 			Local: grh.DstIP(), Remote: grh.SrcIP(), QPN: wc.SrcQP, TClass: grh.TClass(), HopLimit: grh.HopLimit(),
 			FlowLabel: grh.FlowLabel(), PKeyIndex: wc.PKeyIndex,
 		}}
-		q.share.dispatch(r)
+		q.share.dispatch(r, func() uint8 {
+			local, _ := localEntry(q.ctx, &r.From)
+			return local.Port
+		})
 	} else {
 		q.share.malformed.Add(1)
 	}
@@ -192,8 +195,20 @@ func (q *own) removed() bool {
 	return errors.Is(err, syscall.EIO)
 }
 
-// register does nothing: dispatch knows the agents.
-func (*own) register(*Agent) error { return nil }
+// register checks the port. dispatch knows the agents.
+func (q *own) register(a *Agent) error {
+	if a.reg.PortNum == 0 {
+		return nil
+	}
+	attr, err := q.ctx.QueryDevice()
+	if err != nil {
+		return err
+	}
+	if a.reg.PortNum > attr.PhysPortCnt {
+		return fail(syscall.EINVAL, "register: port %d: must be 1 to %d, or 0 for any", a.reg.PortNum, attr.PhysPortCnt)
+	}
+	return nil
+}
 
 // unregister does nothing.
 func (*own) unregister(*Agent) {}

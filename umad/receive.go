@@ -16,8 +16,9 @@ func split(buf []byte) (wire.GRH, MAD, bool) {
 	return grh, mad, err == nil && grh.SrcIP().IsValid() && grh.DstIP().IsValid()
 }
 
-// dispatch passes a datagram to its agent.
-func (s *share) dispatch(r *Received) {
+// dispatch passes a datagram to its agent. port tells the port at which it has arrived, 0 if the port has lost the
+// address meanwhile.
+func (s *share) dispatch(r *Received, port func() uint8) {
 	if r.MAD.IsResponse() {
 		s.answer(r)
 		return
@@ -28,7 +29,7 @@ func (s *share) dispatch(r *Received) {
 	agents := s.agents
 	s.mu.Unlock()
 	for _, a := range agents {
-		if !a.takes(r.MAD) {
+		if !a.takes(r.MAD) || a.reg.PortNum != 0 && a.reg.PortNum != port() {
 			continue
 		}
 		if a.reg.Handler != nil {

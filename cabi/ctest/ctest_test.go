@@ -407,6 +407,11 @@ func TestManagementDatagrams(t *testing.T) {
 	run(t, "mad.c", "-libumad")
 }
 
+func TestManagementDatagramsOfPorts(t *testing.T) {
+	t.Setenv("VERBENA_DEVICES", "two=127.0.9.3/127.0.9.4") // as in the program
+	run(t, "madports.c", "-libumad")
+}
+
 // The program has folders for temporary files of its own: other programs use those of the system.
 func TestProgramsEndAtAnyPoint(t *testing.T) {
 	for _, name := range []string{"TMPDIR", "XDG_RUNTIME_DIR"} {

@@ -30,6 +30,7 @@ const (
 type madPort struct {
 	*umad.Port
 	ctx    *verbs.Context // for the GID table
+	num    uint8          // of the device's port
 	cancel context.CancelFunc
 	done   context.Context
 
@@ -48,13 +49,15 @@ type madPort struct {
 }
 
 //export vrb_mad_open
-func vrb_mad_open(name *C.char, fd C.int, out *unsafe.Pointer) C.int {
+func vrb_mad_open(name *C.char, portnum, fd C.int, out *unsafe.Pointer) C.int {
 	ctx, err := verbs.Open(C.GoString(name))
 	if err != nil {
 		return errno(err)
 	}
 	p := &madPort{ctx: ctx, agents: map[uint32]*umad.Agent{}}
-	p.units, err = notify.NewSemaphore(int(fd))
+	if p.num, err = madPortNum(ctx, int(portnum)); err == nil {
+		p.units, err = notify.NewSemaphore(int(fd))
+	}
 	if err == nil {
 		p.Port, err = umad.Open(ctx.Device())
 	}
@@ -65,6 +68,25 @@ func vrb_mad_open(name *C.char, fd C.int, out *unsafe.Pointer) C.int {
 	p.done, p.cancel = context.WithCancel(context.Background())
 	*out = keep(nil, kindMADPort, p, p.close)
 	return 0
+}
+
+// madPortNum returns the number of a port of a device; of 0 that of the first active one, or of the first one.
+func madPortNum(ctx *verbs.Context, num int) (uint8, error) {
+	attr, err := ctx.QueryDevice()
+	switch {
+	case err != nil:
+		return 0, err
+	case num > int(attr.PhysPortCnt):
+		return 0, syscall.EINVAL
+	case num != 0:
+		return uint8(num), nil
+	}
+	for n := uint8(1); n <= attr.PhysPortCnt; n++ {
+		if port, err := ctx.QueryPort(n); err == nil && port.State == verbs.PortActive {
+			return n, nil
+		}
+	}
+	return 1, nil
 }
 
 func (p *madPort) close() error {
@@ -100,7 +122,7 @@ func vrb_mad_add_agent(h unsafe.Pointer, class, version C.uint8_t, mask *C.uint6
 	if p == nil {
 		return C.int(syscall.EINVAL)
 	}
-	r := umad.Registration{Class: uint8(class), ClassVersion: uint8(version)}
+	r := umad.Registration{Class: uint8(class), ClassVersion: uint8(version), PortNum: p.num}
 	for i, word := range unsafe.Slice(mask, 2) {
 		for bit := range 64 {
 			if word>>bit&1 != 0 {
@@ -158,10 +180,11 @@ func (p *madPort) push(agent uint32, got *umad.Received, mad umad.MAD, status sy
 	}
 }
 
-// gidIndex is the index of a local address in the GID table, 0 if it is not there.
+// gidIndex is the index of a local address in the GID table of the port, 0 if it is not there.
 func (p *madPort) gidIndex(a netip.Addr) int {
 	table, _ := p.ctx.QueryGIDTable()
-	at := slices.IndexFunc(table, func(e verbs.GIDEntry) bool { return e.GID == verbs.GIDFromAddr(a) })
+	gid := verbs.GIDFromAddr(a)
+	at := slices.IndexFunc(table, func(e verbs.GIDEntry) bool { return e.GID == gid && e.Port == p.num })
 	if at < 0 {
 		return 0
 	}
@@ -170,7 +193,7 @@ func (p *madPort) gidIndex(a netip.Addr) int {
 
 // address is the destination of a datagram.
 func (p *madPort) address(m *C.struct_vrb_mad) (*umad.Address, error) {
-	from, err := p.ctx.QueryGIDEntry(1, int(m.gid_index))
+	from, err := p.ctx.QueryGIDEntry(p.num, int(m.gid_index))
 	if err != nil {
 		return nil, err
 	}

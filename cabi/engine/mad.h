@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define VERBENA_MAD_ABI 2
+#define VERBENA_MAD_ABI 3
 
 enum { VRB_MAD_LEN = 256 };
 
@@ -20,8 +20,9 @@ struct vrb_mad {
 };
 
 #define VERBENA_MAD(X) \
-	/* open: fd is a semaphore of the caller, which gets one token for each datagram */ \
-	X(int, open, (const char *device, int fd, void **port)) \
+	/* open: portnum 0 is the first active port, or the first one; fd is a semaphore of the caller, which gets one */ \
+	/* token for each datagram */ \
+	X(int, open, (const char *device, int portnum, int fd, void **port)) \
 	X(int, close, (void *port)) \
 	X(int, add_agent, (void *port, uint8_t mgmt_class, uint8_t version, const uint64_t *methods, uint32_t *agent)) \
 	X(int, drop_agent, (void *port, uint32_t agent)) \

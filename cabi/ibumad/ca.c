@@ -149,6 +149,17 @@ int umad_release_ca(umad_ca_t *ca)
 	return 0;
 }
 
+// first_active returns the number of the first active port, or 1.
+static int first_active(struct ibv_context *c)
+{
+	struct ibv_port_attr a;
+
+	for (int n = 1; n < UMAD_CA_MAX_PORTS && !ibv_query_port(c, n, &a); n++)
+		if (a.state == IBV_PORT_ACTIVE)
+			return n;
+	return 1;
+}
+
 int umad_get_port(const char *name, int portnum, umad_port_t *p)
 {
 	char room[UMAD_CA_NAME_LEN];
@@ -156,7 +167,7 @@ int umad_get_port(const char *name, int portnum, umad_port_t *p)
 
 	if (!c)
 		return -errno;
-	int e = fill(c, name, portnum ? portnum : 1, p);
+	int e = fill(c, name, portnum ? portnum : first_active(c), p);
 	ibv_close_device(c);
 	if (e)
 		umad_release_port(p);

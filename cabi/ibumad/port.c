@@ -62,9 +62,9 @@ int umad_open_port(const char *name, int portnum)
 	name = um_name(name, room);
 	p->fd = eventfd(0, EFD_CLOEXEC | EFD_SEMAPHORE | EFD_NONBLOCK); // as the kernel's file is opened
 	pthread_mutex_lock(&mu);
-	int e = !name ? ENODEV : portnum < 0 || portnum > 1 ? EINVAL : p->fd < 0 ? errno : load();
+	int e = !name ? ENODEV : portnum < 0 ? EINVAL : p->fd < 0 ? errno : load();
 	if (!e)
-		e = engine->open(name, p->fd, &p->h);
+		e = engine->open(name, portnum, p->fd, &p->h);
 	if (!e) {
 		p->gen = *generation;
 		p->next = ports;
