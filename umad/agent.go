@@ -2,6 +2,7 @@ package umad
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type Registration struct {
 	Methods      []uint8  // without the response bit; none: only answers to Call
 	Attributes   []uint16 // none: all
 	PortNum      uint8    // of the device, at whose addresses the requests arrive; 0 means any
+	OUI          uint32   // the vendor in requests of the classes 0x30 to 0x4F, 24 bits; 0 means any
 
 	// Handler is called for each request, in the goroutine of the port. It must neither block nor close an Agent or
 	// a Port of the device. r and the MAD are valid until it returns. Without a Handler, requests are queued for Recv.
@@ -65,14 +67,19 @@ func fail(errno syscall.Errno, format string, args ...any) error {
 }
 
 // Register adds an agent (umad_register); r is copied. Agent.Close removes it. EBUSY if another one has the same class,
-// version, method, attribute and port. EINVAL for a method with the response bit, for a QueueLen out of range and for a
-// port that the device does not have. ErrClosed after the last Close of the device's Ports.
+// version, method, attribute, port and OUI. EINVAL for a method with the response bit, for a QueueLen or an OUI out of
+// range, for an OUI with another class, and for a port that the device does not have. ErrClosed after the last Close of
+// the device's Ports.
 func (p *Port) Register(r Registration) (*Agent, error) {
 	if r.QueueLen < 0 || r.QueueLen > maxQueueLen {
 		return nil, fail(syscall.EINVAL, "register: QueueLen %d: must be 0 to %d", r.QueueLen, maxQueueLen)
 	}
 	if r.QueueLen == 0 {
 		r.QueueLen = defaultQueueLen
+	}
+	if r.OUI >= 1<<24 || r.OUI != 0 && !hasOUI(r.Class) {
+		return nil, fail(syscall.EINVAL, "register: class %#x, OUI %#x: must be 24 bits, of a class of %#x to %#x", r.Class,
+			r.OUI, firstOUI, lastOUI)
 	}
 	for _, m := range r.Methods {
 		if m&MethodResponse != 0 {
@@ -182,18 +189,30 @@ func (a *Agent) Recv(ctx context.Context) (*Received, error) {
 	}
 }
 
-// takes reports whether a request matches the registration.
+// The classes of vendors whose datagrams have an OUI (IBTA volume 1, 16.5).
+const (
+	firstOUI = 0x30
+	lastOUI  = 0x4F
+)
+
+func hasOUI(class uint8) bool { return class >= firstOUI && class <= lastOUI }
+
+// ouiOf is the OUI of a datagram of such a class.
+func ouiOf(m MAD) uint32 { return binary.BigEndian.Uint32(m[36:]) & 0xFFFFFF }
+
+// takes reports whether a request matches the registration, but for the port.
 func (a *Agent) takes(m MAD) bool {
 	r := &a.reg
 	return r.Class == m.Class() && (r.ClassVersion == 0 || r.ClassVersion == m.ClassVersion()) &&
-		slices.Contains(r.Methods, m.Method()) && (len(r.Attributes) == 0 || slices.Contains(r.Attributes, m.AttrID()))
+		slices.Contains(r.Methods, m.Method()) && (len(r.Attributes) == 0 || slices.Contains(r.Attributes, m.AttrID())) &&
+		(r.OUI == 0 || r.OUI == ouiOf(m))
 }
 
 // rivals reports whether a request can match the registrations of both agents.
 func (a *Agent) rivals(b *Agent) bool {
 	x, y := &a.reg, &b.reg
 	return x.Class == y.Class && (x.ClassVersion == y.ClassVersion || x.ClassVersion == 0 || y.ClassVersion == 0) &&
-		(x.PortNum == y.PortNum || x.PortNum == 0 || y.PortNum == 0) &&
+		(x.PortNum == y.PortNum || x.PortNum == 0 || y.PortNum == 0) && (x.OUI == y.OUI || x.OUI == 0 || y.OUI == 0) &&
 		slices.ContainsFunc(x.Methods, func(m uint8) bool { return slices.Contains(y.Methods, m) }) &&
 		(len(x.Attributes) == 0 || len(y.Attributes) == 0 ||
 			slices.ContainsFunc(x.Attributes, func(m uint16) bool { return slices.Contains(y.Attributes, m) }))

@@ -173,14 +173,13 @@ var anyVersions = []uint8{1, 2}
 // register makes the kernel's agents. One of the first version sends.
 func (k *kernel) register(a *Agent) error {
 	r := &a.reg
-	const firstOUI, lastOUI = 0x30, 0x4F
 	switch {
 	case len(r.Methods) == 0:
 	case r.Class == 0, r.Class > lastOUI:
 		return fail(syscall.EINVAL, "register: class %#x: must be 1 to %#x on an adapter", r.Class, lastOUI)
-	case r.Class >= firstOUI:
-		return fail(verbs.EOPNOTSUPP, "register: class %#x: the kernel tells the classes %#x to %#x apart by an OUI, which "+
-			"a Registration does not have", r.Class, firstOUI, lastOUI)
+	case hasOUI(r.Class) && r.OUI == 0:
+		return fail(verbs.EOPNOTSUPP, "register: class %#x without an OUI: the kernel needs one for the classes %#x to %#x",
+			r.Class, firstOUI, lastOUI)
 	}
 	versions := anyVersions
 	switch {
@@ -200,7 +199,7 @@ func (k *kernel) register(a *Agent) error {
 			continue
 		}
 		for _, v := range versions {
-			n, err := f.Register(kmad.Request{Class: r.Class, Version: v, Methods: r.Methods})
+			n, err := f.Register(kmad.Request{Class: r.Class, Version: v, Methods: r.Methods, OUI: r.OUI})
 			if err != nil {
 				k.forget(a)
 				return registerError(r, err)

@@ -312,6 +312,10 @@ func TestKernelRefusals(t *testing.T) {
 			}
 		}
 		file.errno = nil
+		vendor, err := p.Register(Registration{Class: 0x30, ClassVersion: 1, Methods: []uint8{MethodGet}, OUI: 0x1405})
+		if err != nil || file.agents[file.last].OUI != 0x1405 || vendor.Close() != nil {
+			t.Errorf("%+v, %v", file.agents, err)
+		}
 		if _, err := p.Register(Registration{PortNum: 2}); !errors.Is(err, syscall.EINVAL) {
 			t.Errorf("a port that the device does not have: %v", err)
 		}

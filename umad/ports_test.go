@@ -82,3 +82,39 @@ func TestAgentsOfPorts(t *testing.T) {
 		}
 	})
 }
+
+// TestAgentsOfVendors registers agents for the same requests of two vendors, whose OUI is in bytes 37 to 39 of a MAD.
+func TestAgentsOfVendors(t *testing.T) {
+	bubble(t, rdmatest.Faults{}, func(t *testing.T, _ *rdmatest.Fabric, a, b *umad.Port) {
+		const class = 0x32
+		mine := umad.Registration{Class: class, ClassVersion: 1, Methods: []uint8{umad.MethodGet}, OUI: 0x001405}
+		theirs, any, wrongClass, long := mine, mine, mine, mine
+		theirs.OUI, any.OUI, wrongClass.Class, long.OUI = 0x0002C9, 0, 0x2F, 1<<24
+		mine.Attributes, theirs.Attributes = nil, []uint16{umad.AttrClassPortInfo}
+		x, y := answers(t, b, mine, "1405"), answers(t, b, theirs, "2c9")
+		client := must(a.Register(umad.Registration{}))(t)
+		for oui, want := range map[[3]byte]string{{0, 0x14, 5}: "1405", {0, 2, 0xC9}: "2c9", {1, 0x14, 5}: "", {}: ""} {
+			request := get(class)
+			copy(request[37:], oui[:])
+			says(t, client, toB, request, want)
+		}
+		for _, r := range []umad.Registration{mine, any} {
+			if _, err := b.Register(r); !errors.Is(err, syscall.EBUSY) {
+				t.Errorf("OUI %#x again: %v", r.OUI, err)
+			}
+		}
+		for _, r := range []umad.Registration{wrongClass, long} {
+			if _, err := b.Register(r); !errors.Is(err, syscall.EINVAL) {
+				t.Errorf("class %#x with OUI %#x: %v", r.Class, r.OUI, err)
+			}
+		}
+		for _, agent := range []*umad.Agent{x, y} {
+			if err := agent.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		unnamed := answers(t, b, any, "any")
+		defer unnamed.Close()
+		says(t, client, toB, get(class), "any")
+	})
+}

@@ -117,12 +117,13 @@ func madPortOf(h unsafe.Pointer) *madPort {
 func vrb_mad_close(h unsafe.Pointer) C.int { return errno(drop(h)) }
 
 //export vrb_mad_add_agent
-func vrb_mad_add_agent(h unsafe.Pointer, class, version C.uint8_t, mask *C.uint64_t, out *C.uint32_t) C.int {
+func vrb_mad_add_agent(h unsafe.Pointer, class, version C.uint8_t, mask *C.uint64_t, oui C.uint32_t,
+	out *C.uint32_t) C.int {
 	p := madPortOf(h)
 	if p == nil {
 		return C.int(syscall.EINVAL)
 	}
-	r := umad.Registration{Class: uint8(class), ClassVersion: uint8(version), PortNum: p.num}
+	r := umad.Registration{Class: uint8(class), ClassVersion: uint8(version), PortNum: p.num, OUI: uint32(oui)}
 	for i, word := range unsafe.Slice(mask, 2) {
 		for bit := range 64 {
 			if word>>bit&1 != 0 {

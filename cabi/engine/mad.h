@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#define VERBENA_MAD_ABI 3
+#define VERBENA_MAD_ABI 4
 
 enum { VRB_MAD_LEN = 256 };
 
@@ -24,7 +24,9 @@ struct vrb_mad {
 	/* token for each datagram */ \
 	X(int, open, (const char *device, int portnum, int fd, void **port)) \
 	X(int, close, (void *port)) \
-	X(int, add_agent, (void *port, uint8_t mgmt_class, uint8_t version, const uint64_t *methods, uint32_t *agent)) \
+	/* add_agent: oui is that of a class of vendors that have one, else 0 */ \
+	X(int, add_agent, (void *port, uint8_t mgmt_class, uint8_t version, const uint64_t *methods, uint32_t oui, \
+			   uint32_t *agent)) \
 	X(int, drop_agent, (void *port, uint32_t agent)) \
 	/* send: a request with a timeout is repeated until its answer comes, which take returns */ \
 	X(int, send, (void *port, const struct vrb_mad *mad, int timeout_ms, int retries)) \

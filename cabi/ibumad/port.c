@@ -107,17 +107,17 @@ enum { FIRST_OUI = 0x30, LAST_OUI = 0x4f }; // the classes of vendors that have 
 
 static int has_oui(int mgmt_class) { return mgmt_class >= FIRST_OUI && mgmt_class <= LAST_OUI; }
 
-static int add(int fd, uint8_t mgmt_class, uint8_t version, const uint64_t mask[2], uint32_t *agent)
+static int add(int fd, uint8_t mgmt_class, uint8_t version, const uint64_t mask[2], uint32_t oui, uint32_t *agent)
 {
 	void *h = handle(fd);
 
 	if (!h || subnet(mgmt_class) || mgmt_class > LAST_OUI)
 		return EINVAL;
-	return engine->add_agent(h, mgmt_class, version, mask, agent);
+	return engine->add_agent(h, mgmt_class, version, mask, has_oui(mgmt_class) ? oui : 0, agent);
 }
 
-// Messages have one datagram each: an agent with RMPP gets and sends the segments as they are.
-int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long methods[16 / sizeof(long)])
+// add_named registers an agent that has the number that it returns.
+static int add_named(int fd, int mgmt_class, int version, const long methods[16 / sizeof(long)], uint32_t oui)
 {
 	uint64_t mask[2] = {0};
 	uint32_t agent;
@@ -126,7 +126,15 @@ int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long method
 		memcpy(mask, methods, sizeof mask);
 	if (!handle(fd))
 		return -EINVAL;
-	return add(fd, mgmt_class, version, mask, &agent) ? -EPERM : (int)agent;
+	return add(fd, mgmt_class, version, mask, oui, &agent) ? -EPERM : (int)agent;
+}
+
+// Messages have one datagram each: an agent with RMPP gets and sends the segments as they are.
+int umad_register(int fd, int mgmt_class, int version, uint8_t rmpp, long methods[16 / sizeof(long)])
+{
+	const uint32_t openib = 0x001405; // the vendor that libibumad names
+
+	return add_named(fd, mgmt_class, version, methods, openib);
 }
 
 int umad_register_oui(int fd, int mgmt_class, uint8_t rmpp, uint8_t oui[3], long methods[16 / sizeof(long)])
@@ -135,7 +143,7 @@ int umad_register_oui(int fd, int mgmt_class, uint8_t rmpp, uint8_t oui[3], long
 		return -EINVAL;
 	if (handle(fd) && !(oui[0] | oui[1] | oui[2]))
 		return -EPERM;
-	return umad_register(fd, mgmt_class, 1, rmpp, methods);
+	return add_named(fd, mgmt_class, 1, methods, (uint32_t)oui[0] << 16 | oui[1] << 8 | oui[2]);
 }
 
 // umad_register2 tells the program the flags that it knows if there are others.
@@ -151,7 +159,7 @@ int umad_register2(int fd, struct umad_reg_attr *a, uint32_t *agent)
 	}
 	if (has_oui(a->mgmt_class) && (!a->oui || a->oui > 0xffffff))
 		return EINVAL;
-	return add(fd, a->mgmt_class, a->mgmt_class_version, a->method_mask, agent);
+	return add(fd, a->mgmt_class, a->mgmt_class_version, a->method_mask, a->oui, agent);
 }
 
 int umad_unregister(int fd, int agent)

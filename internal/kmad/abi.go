@@ -67,6 +67,7 @@ func headerOf(b []byte) Header {
 type Request struct {
 	Class, Version uint8
 	Methods        []uint8 // below 128
+	OUI            uint32  // of the vendor, for the classes 0x30 to 0x4F
 }
 
 // put writes struct ib_user_mad_reg_req2 to b, which has requestLen bytes and is zero.
@@ -76,6 +77,7 @@ func (r *Request) put(b []byte) {
 		return
 	}
 	b[8], b[9] = r.Class, r.Version
+	ne.PutUint32(b[32:], r.OUI)
 	for _, m := range r.Methods {
 		word := b[16+m/64*8:]
 		ne.PutUint64(word, ne.Uint64(word)|1<<(m%64))

@@ -28,9 +28,10 @@ func TestHeaders(t *testing.T) {
 // TestRequests writes registrations.
 func TestRequests(t *testing.T) {
 	b := make([]byte, requestLen)
-	(&Request{Class: 4, Version: 1, Methods: []uint8{1, 2, 63, 64, 127}}).put(b)
+	(&Request{Class: 4, Version: 1, Methods: []uint8{1, 2, 63, 64, 127}, OUI: 0x1405}).put(b)
 	low, high := ne.Uint64(b[16:]), ne.Uint64(b[24:])
-	if ne.Uint32(b[4:]) != 1 || b[8] != 4 || b[9] != 1 || low != 1<<1|1<<2|1<<63 || high != 1<<0|1<<63 {
+	if ne.Uint32(b[4:]) != 1 || b[8] != 4 || b[9] != 1 || low != 1<<1|1<<2|1<<63 || high != 1<<0|1<<63 ||
+		ne.Uint32(b[32:]) != 0x1405 {
 		t.Errorf("%x", b)
 	}
 	clear(b)

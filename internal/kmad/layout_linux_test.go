@@ -19,7 +19,7 @@ func TestLayout(t *testing.T) {
 			"id": 0, "status": 4, "timeout_ms": 8, "retries": 12, "qpn": 20, "qkey": 24, "grh_present": 32, "gid_index": 33,
 			"hop_limit": 34, "traffic_class": 35, "gid": 36, "flow_label": 52, "pkey_index": 56,
 		},
-		request: {"id": 0, "qpn": 4, "mgmt_class": 8, "mgmt_class_version": 9, "method_mask": 16},
+		request: {"id": 0, "qpn": 4, "mgmt_class": 8, "mgmt_class_version": 9, "method_mask": 16, "oui": 32},
 	} {
 		for name, at := range members {
 			want["offsetof("+of+", "+name+")"] = at

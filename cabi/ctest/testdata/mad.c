@@ -109,6 +109,30 @@ static void vendors(int port)
 	MUST(umad_register(port, 0x50, 1, 0, NULL) == -EPERM);
 }
 
+// asks_vendor sends a request of a class of vendors, and receives it.
+static void asks_vendor(int port, const uint8_t oui[3], int agent)
+{
+	uint8_t *mad = umad_get_mad(&m);
+	int length = LENGTH;
+
+	address(GET);
+	mad[1] = 0x32;
+	memcpy(mad + 37, oui, 3);
+	MUST(!umad_send(port, agent, &m, LENGTH, 0, 0) && umad_recv(port, &m, &length, 20000) == agent);
+}
+
+// routes has requests of two vendors get to the agents of these. umad_register is for OpenIB.
+static void routes(int port, long methods[])
+{
+	uint8_t openib[3] = {0, 0x14, 0x05}, mellanox[3] = {0, 0x02, 0xc9};
+	int a = umad_register(port, 0x32, 1, 0, methods), b = umad_register_oui(port, 0x32, 0, mellanox, methods);
+
+	MUST(a >= 0 && b >= 0 && umad_register_oui(port, 0x32, 0, openib, methods) == -EPERM);
+	asks_vendor(port, mellanox, b);
+	asks_vendor(port, openib, a);
+	MUST(!umad_unregister(port, a) && !umad_unregister(port, b));
+}
+
 // registers has registrations fail. server has the method of mask.
 static void registers(int port, long mask[])
 {
@@ -185,6 +209,7 @@ int main(void)
 	interrupted(port);
 	registers(port, methods);
 	vendors(port);
+	routes(port, methods);
 	names();
 	devices();
 	MUST(poll(&p, 1, 0) == 0);
