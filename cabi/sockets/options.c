@@ -27,7 +27,7 @@ static atomic_int *timeout_of(int rs, int level, int name)
 	return name == SO_RCVTIMEO ? &own(rs)->receive_ms : name == SO_SNDTIMEO ? &own(rs)->send_ms : NULL;
 }
 
-enum kind { ANY, YES_NO, FIXED }; // FIXED: the program cannot set it
+enum kind { ANY, YES_NO, FIXED }; // FIXED: the program cannot set it of a stream
 
 // kept are the options that tune TCP, or ask for what an rsocket does not tell: a program loses nothing if they have no
 // effect. It reads what it has set, or what a socket of Linux has at first.
@@ -83,13 +83,19 @@ int kept_option(int rs, int level, int name)
 	return i < 0 ? -1 : atomic_load(&own(rs)->kept[i]);
 }
 
-// set_kept keeps an option. One of IP may have one byte.
+// set_kept keeps an option. One of IP may have one byte. The UDP socket behind a datagram socket has it too.
 static int set_kept(int rs, int i, const void *value, socklen_t n)
 {
 	int v;
 
-	if (kept[i].kind == FIXED)
+	if (own(rs)->type == SOCK_DGRAM) {
+		if (rsetsockopt(rs, kept[i].level, kept[i].name, value, n)) {
+			parent_tell(rs);
+			return -1;
+		}
+	} else if (kept[i].kind == FIXED) {
 		return fail(ENOPROTOOPT);
+	}
 	if (n >= sizeof v)
 		memcpy(&v, value, sizeof v);
 	else if (n && kept[i].level == IPPROTO_IP)
@@ -177,11 +183,8 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t n)
 		return set_timeout(timeout, value, n);
 	if (linger && n < sizeof(struct linger))
 		return fail(EINVAL);
-	if (i >= 0) {
-		if (own(rs)->type == SOCK_DGRAM)
-			rsetsockopt(rs, level, name, value, n); // the UDP socket behind it has the option
+	if (i >= 0)
 		return set_kept(rs, i, value, n);
-	}
 	if (level == IPPROTO_TCP && (name == TCP_CONGESTION || name == TCP_MAXSEG))
 		return 0;
 	int result = rsetsockopt(rs, level, name, value, n);

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"strconv"
 	"strings"
@@ -117,7 +118,9 @@ func (s *Socket) OptionInt(level, name int) (int, error) {
 }
 
 // SetOption sets an option (rsetsockopt): the bytes of an int in the machine's byte order, of a struct linger, or of
-// an array of struct ibv_path_data. Errors are those of SetOptionInt.
+// an array of struct ibv_path_data. Errors are those of SetOptionInt. On Linux an option of a datagram socket whose
+// level is neither SolRDMA nor that of UDP is set for the socket's UDP socket too, which may have others; the errors are
+// those of the system then.
 func (s *Socket) SetOption(level, name int, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,17 +131,30 @@ func (s *Socket) SetOption(level, name int, value []byte) error {
 	if o == (option{SolRDMA, RDMARoute}) {
 		return s.setRoute(value)
 	}
+	udp := false
+	// Those of UDP itself would split, join or hold back the messages of the protocol.
+	if s.dg != nil && level != SolRDMA && level != ProtoUDP {
+		if err := s.dg.SetUDPOption(level, name, value); err != nil {
+			return err
+		}
+		udp = sock.UDPOptions
+	}
+	err := s.setNumber(o, value)
+	if udp && (len(value) < 4 || errors.Is(err, syscall.ENOTSUP)) {
+		return nil // the UDP socket has it
+	}
+	return err
+}
+
+// setNumber sets an option whose value begins with an int. mu is held.
+//
+// +checklocks:s.mu
+func (s *Socket) setNumber(o option, value []byte) error {
 	if len(value) < 4 {
 		return s.badOption(syscall.EINVAL, o, "has %d bytes: must be at least 4", len(value))
 	}
 	v := int(int32(binary.NativeEndian.Uint32(value)))
-	// Those of UDP itself would split, join or hold back the messages of the protocol.
-	if s.dg != nil && level != SolRDMA && level != ProtoUDP {
-		if err := s.dg.SetUDPOption(level, name, v); err != nil {
-			return err
-		}
-	}
-	switch level {
+	switch o.level {
 	case SolSocket:
 		return s.setSocket(o, v)
 	case IPProtoTCP:

@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 
@@ -62,5 +63,57 @@ func TestR_OPT_02_OptionsOfTheUDPSocket(t *testing.T) {
 	}
 	if err := host.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An option that only the system knows is the UDP socket's, and its errno is the system's: librdmacm passes them on.
+func TestOptionsThatTheUDPSocketHasAlone(t *testing.T) {
+	addr := netip.MustParseAddr("127.0.0.1")
+	dev, err := soft.New(soft.Config{Name: "opt2", Addrs: []netip.Addr{addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := rdmacm.NewHost(dev.Device)
+	s, err := NewOn(host, Inet, SockDgram, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := func(v byte) []byte { return []byte{v, 0, 0, v} } // not 0 on every machine
+	for _, when := range []string{"before bind", "after bind"} {
+		for _, o := range []struct {
+			level, name int
+			value       []byte
+			want        error
+		}{
+			{SolSocket, SoBroadcast, number(1), nil}, {SolSocket, unix.SO_RCVTIMEO, make([]byte, 16), nil},
+			{IPProtoIP, unix.IP_TTL, []byte{9}, nil}, {SolSocket, SoLinger, make([]byte, 8), nil}, {SolSocket, SoLinger, number(1), unix.EINVAL},
+			{SolSocket, 9999, number(1), unix.ENOPROTOOPT}, {SolSocket, unix.SO_TYPE, number(1), unix.ENOPROTOOPT},
+			{IPProtoTCP, TCPNoDelay, number(1), unix.ENOPROTOOPT}, {IPProtoIP, unix.IP_TTL, nil, unix.EINVAL},
+		} {
+			if err := s.SetOption(o.level, o.name, o.value); !errors.Is(err, o.want) {
+				t.Errorf("%s: option %d of level %d: %v, want %v", when, o.name, o.level, err, o.want)
+			}
+		}
+		if when == "before bind" {
+			if err := s.Bind(netip.AddrPortFrom(addr, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		raw, err := s.dg.UDPConn().SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = raw.Control(func(fd uintptr) {
+			broadcast, _ := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST)
+			ttl, _ := unix.GetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL)
+			if broadcast != 1 || ttl != 9 {
+				t.Errorf("%s: SO_BROADCAST %d, IP_TTL %d", when, broadcast, ttl)
+			}
+		})
+	}
+	for _, c := range []interface{ Close() error }{s, host} {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

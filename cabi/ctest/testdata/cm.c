@@ -335,6 +335,8 @@ static void datagrams(void)
 	FAILS(rsendmsg(from, &cut, 0), EINVAL);
 	MUST(rsendto(from, "whole", 5, 0, (struct sockaddr *)&a, n) == 5);
 	MUST(rrecv(to, buf, sizeof buf, 0) == 5 && !memcmp(buf, "whole", 5));
+	MUST(!rsetsockopt(to, SOL_SOCKET, SO_BROADCAST, &(int){1}, sizeof(int))); // of the UDP socket
+	FAILS(rsetsockopt(to, SOL_SOCKET, 9999, &(int){1}, sizeof(int)), ENOPROTOOPT);
 	MUST(!rclose(to) && !rclose(from));
 }
 

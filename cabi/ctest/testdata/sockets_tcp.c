@@ -546,6 +546,18 @@ static void segment(int from, int to)
 	CHECK(!close(p[0]) && !close(p[1]) && !close(l));
 }
 
+// The options of a datagram socket are those of UDP.
+static void options_of_udp(int s)
+{
+	int on = 1;
+
+	CHECK(!setsockopt(s, SOL_SOCKET, SO_BROADCAST, &on, sizeof on) && option(s, SO_BROADCAST) == 1);
+	CHECK(!setsockopt(s, SOL_SOCKET, SO_NO_CHECK, &on, sizeof on));
+	CHECK(setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == -1 && errno == ENOPROTOOPT);
+	CHECK(setsockopt(s, IPPROTO_TCP, TCP_CORK, &on, sizeof on) == -1 && errno == ENOPROTOOPT);
+	CHECK(setsockopt(s, SOL_SOCKET, 9999, &on, sizeof on) == -1 && errno == ENOPROTOOPT);
+}
+
 // A datagram fills the buffers of a message one after the other. What does not fit is told.
 static void datagrams(void)
 {
@@ -567,6 +579,8 @@ static void datagrams(void)
 	CHECK(sendmsg(b, &(struct msghdr){.msg_iov = parts, .msg_iovlen = 3}, 0) == -1 && errno == EFAULT);
 	CHECK(send(b, "gone", 4, 0) == 4 && recvmsg(a, &m, 0) == -1 && errno == EFAULT);
 	CHECK(!send(b, "", 0, 0) && !recv(a, body, 2, 0) && option(a, SO_PROTOCOL) == IPPROTO_UDP);
+	options_of_udp(a);
+	options_of_udp(socket(AF_INET, SOCK_DGRAM, 0));
 	segment(b, a);
 	destinations(a);
 	shared_port(SOCK_DGRAM);

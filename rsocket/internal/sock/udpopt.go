@@ -2,6 +2,7 @@ package sock
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,7 +10,18 @@ import (
 )
 
 // udpOption is an option of the UDP socket of a Datagram.
-type udpOption struct{ level, name, value int }
+type udpOption struct {
+	level, name int
+	value       []byte
+}
+
+// number is the value of an option that is an int.
+func (o udpOption) number() int {
+	if len(o.value) < 4 {
+		return 0
+	}
+	return int(int32(binary.NativeEndian.Uint32(o.value)))
+}
 
 // The options that are looked at here, with Linux's values.
 const (
@@ -32,7 +44,7 @@ func listenUDP(v4 bool, addr netip.AddrPort, options []udpOption) (*net.UDPConn,
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		for _, o := range options {
 			if o.shares() {
-				beforeBind(raw, o)
+				_ = beforeBind(raw, o)
 			}
 		}
 		return nil
@@ -43,7 +55,7 @@ func listenUDP(v4 bool, addr netip.AddrPort, options []udpOption) (*net.UDPConn,
 	}
 	c := p.(*net.UDPConn)
 	for _, o := range options {
-		setUDP(c, o)
+		_ = setUDP(c, o)
 	}
 	return c, nil
 }
@@ -57,17 +69,23 @@ func (o udpOption) shares() bool {
 //
 // +checklocks:d.mu
 func (d *Datagram) shared() bool {
-	return slices.ContainsFunc(d.options, func(o udpOption) bool { return o.shares() && o.value != 0 })
+	return slices.ContainsFunc(d.options, func(o udpOption) bool { return o.shares() && o.number() != 0 })
 }
 
-// SetUDPOption sets an option of the UDP socket, now or when it is opened. An option that the system refuses has no
-// effect there.
-func (d *Datagram) SetUDPOption(level, name, value int) error {
+// SetUDPOption sets an option of the UDP socket, now or when it is opened. The errors are those of the system, on Linux
+// only.
+func (d *Datagram) SetUDPOption(level, name int, value []byte) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	o := udpOption{level, name, value}
+	o := udpOption{level, name, slices.Clone(value)}
+	var err error
 	if d.udp != nil {
-		setUDP(d.udp, o)
+		err = setUDP(d.udp, o)
+	} else {
+		err = tryUDP(d.v4, o)
+	}
+	if err != nil {
+		return Fail("rsetsockopt", ErrnoOf(err), "option %d of level %#x of the UDP socket: %v", name, level, err)
 	}
 	d.options = append(slices.DeleteFunc(d.options, func(p udpOption) bool {
 		return p.level == level && p.name == name

@@ -10,15 +10,40 @@ import (
 	"github.com/verbena-rdma/verbena/internal/lookup"
 )
 
-// setUDP sets an option of the UDP socket. One that the system refuses has no effect.
-func setUDP(c *net.UDPConn, o udpOption) {
+// UDPOptions reports whether the system has all options of UDP sockets that SetUDPOption is called with.
+const UDPOptions = true
+
+// setUDP sets an option of the UDP socket.
+func setUDP(c *net.UDPConn, o udpOption) error {
 	raw, _ := c.SyscallConn() // it has no error if c is not nil
-	beforeBind(raw, o)
+	return beforeBind(raw, o)
 }
 
 // beforeBind is setUDP for a socket that has no address yet.
-func beforeBind(raw syscall.RawConn, o udpOption) {
-	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), o.level, o.name, o.value) })
+func beforeBind(raw syscall.RawConn, o udpOption) error {
+	var err error
+	if e := raw.Control(func(fd uintptr) { err = o.set(int(fd)) }); e != nil {
+		return e
+	}
+	return err
+}
+
+// tryUDP sets an option of a UDP socket that is closed then.
+func tryUDP(v4 bool, o udpOption) error {
+	family := unix.AF_INET6
+	if v4 {
+		family = unix.AF_INET
+	}
+	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return o.set(fd)
+}
+
+func (o udpOption) set(fd int) error {
+	return unix.SetsockoptString(fd, o.level, o.name, string(o.value))
 }
 
 // connectUDP connects the UDP socket in the system.

@@ -17,8 +17,8 @@ func TestSocketsOfOneAddress(t *testing.T) {
 	host := rdmacm.NewHost(must(fabric.NewDevice("a", loopback))(t))
 	newSocket := func(at netip.AddrPort) *Datagram {
 		d := NewDatagram(JoinHub(host), true, Options{}.WithDefaults())
-		ok(t, d.SetUDPOption(solSocket, soReuseAddr, 0))
-		ok(t, d.SetUDPOption(solSocket, soReuseAddr, 1))
+		ok(t, d.SetUDPOption(solSocket, soReuseAddr, []byte{0, 0, 0, 0}))
+		ok(t, d.SetUDPOption(solSocket, soReuseAddr, []byte{1, 0, 0, 1}))
 		ok(t, d.Bind(at))
 		return d
 	}
@@ -65,7 +65,7 @@ func TestSocketsOfOneAddress(t *testing.T) {
 	for range 2 { // of a group that the system distributes clients to
 		d := NewDatagram(JoinHub(host), true, Options{}.WithDefaults())
 		defer d.Close()
-		ok(t, d.SetUDPOption(solSocket, soReusePort, 1))
+		ok(t, d.SetUDPOption(solSocket, soReusePort, []byte{1, 0, 0, 1}))
 		ok(t, d.Bind(netip.AddrPortFrom(loopback, group.Port())))
 		group = d.Local()
 	}
