@@ -55,7 +55,9 @@ func listenUDP(v4 bool, addr netip.AddrPort, options []udpOption) (*net.UDPConn,
 	}
 	c := p.(*net.UDPConn)
 	for _, o := range options {
-		_ = setUDP(c, o)
+		if !o.shares() {
+			_ = setUDP(c, o)
+		}
 	}
 	return c, nil
 }
