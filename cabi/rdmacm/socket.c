@@ -144,7 +144,9 @@ int rlisten(int fd, int backlog) { return cm_result(RS_CALL(fd, listen, backlog)
 
 int rconnect(int fd, const struct sockaddr *a, socklen_t n)
 {
-	return cm_result(known(a, n) ? RS_CALL(fd, connect, a) : EINVAL);
+	int none = a && n >= sizeof a->sa_family && a->sa_family == AF_UNSPEC; // for datagrams
+
+	return cm_result(none || known(a, n) ? RS_CALL(fd, connect, a) : EINVAL);
 }
 
 int rshutdown(int fd, int how) { return cm_result(RS_CALL(fd, shutdown, how)); }

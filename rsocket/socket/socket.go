@@ -223,7 +223,8 @@ func closedIsBad(err error) error {
 // there is no listener, or it has another protocol; ETIMEDOUT: no answer; ENOTSUP: the peer has another version;
 // EHOSTUNREACH: no host of the link has the address; ENODEV: there is no suitable device, or it is removed meanwhile;
 // EINVAL: the socket listens, or the address is of another family. On a connected socket it has no effect; on one whose
-// connection has ended it returns ENOTCONN.
+// connection has ended it returns ENOTCONN. The zero AddrPort stands for an address of AF_UNSPEC: a datagram socket has
+// no peer any more.
 func (s *Socket) Connect(to netip.AddrPort) error {
 	s.mu.Lock()
 	if err := s.startConnect(to); err != nil || s.dg != nil {
@@ -248,11 +249,13 @@ func (s *Socket) startConnect(to netip.AddrPort) error {
 	switch {
 	case s.closed:
 		return errBadSocket
+	case s.dg != nil && !to.Addr().IsValid():
+		return s.dg.Disconnect()
 	case s.dg != nil:
 		return s.dg.Connect(to)
 	case s.l != nil:
 		return sock.Fail(op, syscall.EINVAL, "the socket listens")
-	case !s.takes(to):
+	case !to.Addr().IsValid() || !s.takes(to):
 		return sock.Fail(op, syscall.EINVAL, "%v: must be of the family of the socket", to)
 	case s.st != nil:
 		if s.st.IsOver() {

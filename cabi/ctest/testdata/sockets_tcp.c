@@ -558,6 +558,28 @@ static void options_of_udp(int s)
 	CHECK(setsockopt(s, SOL_SOCKET, 9999, &on, sizeof on) == -1 && errno == ENOPROTOOPT);
 }
 
+// A datagram socket that is connected to AF_UNSPEC receives from all again, and sends to nobody.
+static void disconnects(void)
+{
+	struct sockaddr_in at[3] = {}, none = {.sin_family = AF_UNSPEC}, from;
+	socklen_t n = sizeof none;
+	int s[3];
+	char got[2];
+
+	for (int i = 0; i < 3; i++) {
+		at[i] = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+		CHECK((s[i] = socket(AF_INET, SOCK_DGRAM, 0)) >= 0 && !bind(s[i], (struct sockaddr *)&at[i], n));
+		CHECK(!getsockname(s[i], (struct sockaddr *)&at[i], &n));
+	}
+	CHECK(!close(s[0]) && (s[0] = socket(AF_INET, SOCK_DGRAM, 0)) >= 0); // its port is one that the program has chosen
+	CHECK(!bind(s[0], (struct sockaddr *)&at[0], n) && !connect(s[0], (struct sockaddr *)&at[1], n));
+	CHECK(!connect(s[0], (struct sockaddr *)&none, n) && send(s[0], "x", 1, 0) == -1 && errno == EDESTADDRREQ);
+	CHECK(getpeername(s[0], (struct sockaddr *)&from, &n) == -1 && errno == ENOTCONN);
+	CHECK(sendto(s[2], "x", 1, 0, (struct sockaddr *)&at[0], sizeof none) == 1 && recv(s[0], got, 2, 0) == 1);
+	for (int i = 0; i < 3; i++)
+		CHECK(!close(s[i]));
+}
+
 // A datagram fills the buffers of a message one after the other. What does not fit is told.
 static void datagrams(void)
 {
@@ -579,6 +601,7 @@ static void datagrams(void)
 	CHECK(sendmsg(b, &(struct msghdr){.msg_iov = parts, .msg_iovlen = 3}, 0) == -1 && errno == EFAULT);
 	CHECK(send(b, "gone", 4, 0) == 4 && recvmsg(a, &m, 0) == -1 && errno == EFAULT);
 	CHECK(!send(b, "", 0, 0) && !recv(a, body, 2, 0) && option(a, SO_PROTOCOL) == IPPROTO_UDP);
+	disconnects();
 	options_of_udp(a);
 	options_of_udp(socket(AF_INET, SOCK_DGRAM, 0));
 	segment(b, a);

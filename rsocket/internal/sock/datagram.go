@@ -27,6 +27,9 @@ type Datagram struct {
 	options []udpOption // the last of each name
 	// +checklocks:mu
 	to netip.AddrPort
+	// The UDP socket is connected in the system.
+	// +checklocks:mu
+	connected bool
 	// +checklocks:mu
 	qps map[netip.Addr]*datagramQP
 	// +checklocks:mu
@@ -127,8 +130,25 @@ func (d *Datagram) Connect(to netip.AddrPort) error {
 		if err := connectUDP(d.udp, to); err != nil {
 			return err
 		}
+		d.connected = true
 	}
 	d.to = to
+	return nil
+}
+
+// Disconnect removes the destination: the socket receives from all again.
+func (d *Datagram) Disconnect() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return net.ErrClosed
+	}
+	if d.connected {
+		if err := disconnectUDP(d.udp); err != nil {
+			return err
+		}
+	}
+	d.to, d.connected = netip.AddrPort{}, false
 	return nil
 }
 

@@ -1,9 +1,11 @@
 package sock
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -58,4 +60,32 @@ func connectUDP(c *net.UDPConn, to netip.AddrPort) error {
 		return e
 	}
 	return err
+}
+
+// disconnectUDP undoes connectUDP. The system takes a port from the socket that it has chosen itself, which then gets it
+// again.
+func disconnectUDP(c *net.UDPConn) error {
+	raw, _ := c.SyscallConn()
+	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
+	var err error
+	e := raw.Control(func(fd uintptr) {
+		_, _, errno := unix.Syscall(unix.SYS_CONNECT, fd, uintptr(unsafe.Pointer(&none)), unsafe.Sizeof(none))
+		if errno != 0 {
+			err = errno
+		} else if at := c.LocalAddr().(*net.UDPAddr).AddrPort(); lostPort(int(fd)) {
+			err = unix.Bind(int(fd), lookup.Sockaddr(at))
+		}
+	})
+	return errors.Join(e, err)
+}
+
+// lostPort reports whether a socket has no port.
+func lostPort(fd int) bool {
+	switch at, _ := unix.Getsockname(fd); at := at.(type) {
+	case *unix.SockaddrInet4:
+		return at.Port == 0
+	case *unix.SockaddrInet6:
+		return at.Port == 0
+	}
+	return false
 }

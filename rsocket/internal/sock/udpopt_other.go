@@ -30,3 +30,6 @@ func tryUDP(bool, udpOption) error { return nil }
 
 // connectUDP does nothing: Datagram leaves out the messages of others.
 func connectUDP(*net.UDPConn, netip.AddrPort) error { return nil }
+
+// disconnectUDP does nothing, as connectUDP.
+func disconnectUDP(*net.UDPConn) error { return nil }
