@@ -15,6 +15,7 @@ import (
 // deviceOfC is a device in C, with the structures of our headers. Its functions succeed if their arguments are right.
 const deviceOfC = `
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include "verbena_verbs.h"
 static char memory[64];
@@ -104,14 +105,20 @@ static void built_bind(struct ibv_qp_ex *q, struct ibv_mw *m, uint32_t rkey, con
 }
 static void built_srqn(struct ibv_qp_ex *q, uint32_t n) { strcat(built, "srqn "); }
 static void built_sges(struct ibv_qp_ex *q, size_t n, const struct ibv_sge *list) { strcat(built, "sges "); }
+static void built_tso(struct ibv_qp_ex *q, void *header, uint16_t size, uint16_t mss) {
+	sprintf(built + strlen(built), "%d to %d ", size, ((char *)header)[size - 1]);
+}
 static struct ibv_qp_ex qp = {
+	.wr_send_tso = built_tso,
 	.wr_start = built_start, .wr_complete = built_complete, .wr_rdma_write = built_write, .wr_local_inv = built_inv,
 	.wr_bind_mw = built_bind, .wr_set_xrc_srqn = built_srqn, .wr_set_sge_list = built_sges,
 };
 void *qp_of_c(void) { return &qp; }
+void *ex_of_c(struct ibv_qp *q) { return q; }
+static struct ibv_qp *create_qp(struct ibv_context *c, struct ibv_qp_init_attr_ex *a) { return &qp.qp_base; }
 char *built_of_c(void) { return built; }
 static struct verbs_context v = {
-	.create_cq_ex = create_cq,
+	.create_cq_ex = create_cq, .create_qp_ex = create_qp,
 	.alloc_dm = alloc_dm, .free_dm = free_dm, .reg_dm_mr = reg_dm, .create_counters = create_counters,
 	.attach_counters_point_flow = attach, .read_counters = read_counters, .destroy_counters = destroy_counters,
 	.modify_wq = modify_wq, .destroy_wq = destroy_wq, .create_rwq_ind_table = create_table,
@@ -143,7 +150,7 @@ func contextOfC(t *testing.T) (*devContext, *pd) {
 		"pthread_cond_init": &l.condInit} {
 		*fn = symbol(t, "libc.so.6", name)
 	}
-	l.regDMABuf = symbol(t, file, "dmabuf")
+	l.regDMABuf, l.qpToQPEx = symbol(t, file, "dmabuf"), symbol(t, file, "ex_of_c")
 	l.queryPort, l.queryGIDTable = symbol(t, file, "query_port_of_c"), symbol(t, file, "query_gids_of_c")
 	c := &devContext{lib: l, ptr: call(symbol(t, file, "context_of_c"))}
 	c.wqs.Store("wq", call(symbol(t, file, "wq_of_c")))
@@ -278,11 +285,27 @@ func TestSettersOfXRC(t *testing.T) {
 	ex, _ := c.qps.Load("qp")
 	built, _ := c.qps.Load("built")
 	q := &qp{ctx: c, pd: p, typ: verbs.QPTypeXRCSend, ex: ex.(uintptr)}
-	q.sq.init(q.ex, &cQPCap{})
+	q.sq.init(q.ex, &cQPCap{}, 0)
 	wrs := []verbs.SendWR{{Opcode: verbs.WRLocalInv}, {Opcode: verbs.WRBindMW}, {Opcode: verbs.WRRDMAWrite}}
 	n, err := q.PostSendAll(wrs)
 	const want = "inv bind write srqn sges "
 	if got := text(built.(uintptr), 100); n != 3 || err != nil || got != want {
+		t.Errorf("%d requests, %v: %q, want %q", n, err, got, want)
+	}
+}
+
+// TestLongHeaders posts the longest header that a QP has, which is longer than the room that every queue has.
+func TestLongHeaders(t *testing.T) {
+	c, p := contextOfC(t)
+	built, _ := c.qps.Load("built")
+	q := &qp{ctx: c, pd: p, typ: verbs.QPTypeRawPacket}
+	init := &verbs.QPInitAttr{MaxTSOHeader: minData + 44, SendOpsFlags: verbs.QPExWithTSO}
+	isGood(t, q.create(&cQPInitAttr{}, init))
+	header := make([]byte, init.MaxTSOHeader)
+	header[len(header)-1] = 9
+	n, err := q.PostSendAll([]verbs.SendWR{{Opcode: verbs.WRTSO, TSO: &verbs.TSO{Hdr: header, MSS: 100}}})
+	const want = "300 to 9 sges "
+	if got := text(built.(uintptr), 100); n != 1 || err != nil || got != want {
 		t.Errorf("%d requests, %v: %q, want %q", n, err, got, want)
 	}
 }

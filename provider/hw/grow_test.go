@@ -8,7 +8,7 @@ import "testing"
 func TestGrowKeepsRoomForOneRequest(t *testing.T) {
 	const most = 200
 	var s sendQueue
-	s.init(0, &cQPCap{maxSendSGE: most})
+	s.init(0, &cQPCap{maxSendSGE: most}, 0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for n := 1; n <= maxRequests; n *= 2 {

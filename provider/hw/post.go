@@ -41,13 +41,14 @@ type sendQueue struct {
 	caller caller
 }
 
-func (s *sendQueue) init(ptr uintptr, c *cQPCap) {
+// init makes the structures of a QP whose headers of TSO have up to header bytes.
+func (s *sendQueue) init(ptr uintptr, c *cQPCap, header uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ptr, s.bad = ptr, new(uintptr)
 	s.wrs = make([]cSendWR, minRequests)
 	s.sges = make([]cSGE, max(minSGEs, c.maxSendSGE))
-	s.data = make([]byte, max(minData, minRequests*c.maxInline))
+	s.data = make([]byte, max(minData, minRequests*c.maxInline, uint32(header)))
 }
 
 func (s *sendQueue) close() {

@@ -113,7 +113,7 @@ func (q *qp) create(a *cQPInitAttr, init *verbs.QPInitAttr) (err error) {
 			return syscall.EOPNOTSUPP
 		}
 	}
-	q.begin(&a.cap)
+	q.begin(&a.cap, init.MaxTSOHeader)
 	return nil
 }
 
@@ -135,10 +135,10 @@ func (a *cQPInitAttr) setRSS(init *verbs.QPInitAttr) (release func()) {
 // begin makes a QP of C known. It is in RESET, or in any state if it is an opened handle.
 //
 // +checklocks:q.mu
-func (q *qp) begin(c *cQPCap) {
+func (q *qp) begin(c *cQPCap, header uint16) {
 	q.num = *at[uint32](q.ptr + offQPNum)
 	q.inline = c.maxInline
-	q.sq.init(q.ptr, c)
+	q.sq.init(q.ptr, c, header)
 	q.rq.init(q.ptr, q.ctx.postRecv)
 	q.ctx.qps.Store(q.ptr, q)
 	q.ctx.numbers.Store(q.num, q)

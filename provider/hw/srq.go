@@ -157,7 +157,7 @@ func (d *xrcd) begin(up verbs.DriverQPEvents, fn, attr uintptr) (verbs.DriverQP,
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ptr = ptr
-	q.begin(&cQPCap{})
+	q.begin(&cQPCap{}, 0)
 	return q, nil
 }
 
