@@ -310,6 +310,17 @@ func TestLongHeaders(t *testing.T) {
 	}
 }
 
+// TestExtendedQPsOfOldLibraries has a library without ibv_qp_to_qp_ex.
+func TestExtendedQPsOfOldLibraries(t *testing.T) {
+	c, p := contextOfC(t)
+	c.lib.qpToQPEx = 0
+	q := &qp{ctx: c, pd: p, typ: verbs.QPTypeRC}
+	err := q.create(&cQPInitAttr{}, &verbs.QPInitAttr{SendOpsFlags: verbs.QPExWithSend})
+	if !errors.Is(err, verbs.EOPNOTSUPP) {
+		t.Errorf("%v, want EOPNOTSUPP", err)
+	}
+}
+
 // TestGIDTablesOfUnequalPorts reads the tables of a device whose ports have tables of different lengths.
 func TestGIDTablesOfUnequalPorts(t *testing.T) {
 	c, _ := contextOfC(t)

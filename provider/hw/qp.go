@@ -86,6 +86,9 @@ func (p *pd) CreateQP(init *verbs.QPInitAttr, up verbs.DriverQPEvents) (verbs.Dr
 // create calls ibv_create_qp, or ibv_create_qp_ex for attributes that only it has.
 func (q *qp) create(a *cQPInitAttr, init *verbs.QPInitAttr) (err error) {
 	lib := q.ctx.lib
+	if init.SendOpsFlags != 0 && lib.qpToQPEx == 0 {
+		return syscall.EOPNOTSUPP
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if init.SendOpsFlags == 0 && init.CreateFlags == 0 && init.MaxTSOHeader == 0 && init.RWQIndTbl == nil {
