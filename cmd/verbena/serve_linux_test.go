@@ -175,10 +175,40 @@ func TestServeAfterPrograms(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	out, err := exec.CommandContext(c, link(t, "verbena"), "serve").CombinedOutput()
-	if want := "end the programs that use " + servedAddr; err == nil || !strings.Contains(string(out), want) ||
-		strings.Count(string(out), "\n") != 1 {
-		t.Errorf("%v, want one line with %q: %s", err, want, out)
+	if want := "; end the programs that use " + servedAddr; err == nil || !strings.Contains(string(out), want) ||
+		strings.Contains(string(out), "stop it") || strings.Count(string(out), "\n") != 1 {
+		t.Errorf("%v, want one line with %q as the only remedy: %s", err, want, out)
 	}
+}
+
+// A second daemon does not start. Its error says that the first one has to end, and nothing else: an end of the
+// programs would not help.
+func TestServeTwice(t *testing.T) {
+	run := runDir(t)
+	t.Setenv("VERBENA_DEVICES", "vrb_test="+servedAddr)
+	first := startServe(t)
+	defer func() {
+		_ = first.Process.Kill()
+		_ = first.Wait()
+	}()
+	refuses := func(want string) {
+		t.Helper()
+		c, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		out, err := exec.CommandContext(c, link(t, "verbena"), "serve").CombinedOutput()
+		if err == nil || strings.Count(string(out), "\n") != 1 || !strings.Contains(string(out), want) ||
+			!strings.Contains(string(out), "; stop that one to start this one: ") {
+			t.Errorf("%v, want one line with %q and the remedy: %s", err, want, out)
+		}
+		for _, other := range []string{"end the programs", "set VERBENA_RUN", "use another address"} {
+			if strings.Contains(string(out), other) {
+				t.Errorf("a second remedy, %q: %s", other, out)
+			}
+		}
+	}
+	refuses("another verbena serve shares " + servedAddr)
+	runDir(t)
+	refuses("taken by verbena serve in " + run)
 }
 
 // A server of rsockets learns that its device is gone.

@@ -95,7 +95,8 @@ func (s *Server) makeDir(key Key, with Sharing) (err error) {
 			"%w", path, userName(int(st.Uid)), unix.EPERM)
 	}
 	if err := unix.Flock(s.dir, unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another verbena serve shares %v (it has locked %s): %w", key.Addr, path, unix.EADDRINUSE)
+		return fmt.Errorf("another verbena serve shares %v (it has locked %s); stop that one to start this one: %w",
+			key.Addr, path, unix.EADDRINUSE)
 	}
 	if !lockedHere(s.dir, s.run, s.name) {
 		closeFDs([]int{s.dir, s.run}) // another verbena serve has just removed it

@@ -17,11 +17,11 @@ func zoned(a netip.Addr) bool {
 
 func inUse(err error) bool { return errnoOf(err) == syscall.EADDRINUSE }
 
-// bindError returns the error of binding a receive socket.
-func bindError(at netip.AddrPort, err error) error {
+// bindError returns the error of binding a receive socket, with the remedy for a program or for verbena serve.
+func bindError(at netip.AddrPort, serves bool, err error) error {
 	switch {
 	case inUse(err):
-		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portOwner(at), syscall.EADDRINUSE)
+		return fmt.Errorf("link/udp: bind %v: the port is taken by %s: %w", at, portOwner(at, serves), syscall.EADDRINUSE)
 	case errnoOf(err) == syscall.EADDRNOTAVAIL:
 		return fmt.Errorf("link/udp: bind %v: not an address of this machine, or not usable yet: %w", at,
 			syscall.EADDRNOTAVAIL)

@@ -201,7 +201,7 @@ func TestNoSocketJoinsUnasked(t *testing.T) {
 
 // TestOwnerOfAFreePort checks what is said of a port that no visible process has.
 func TestOwnerOfAFreePort(t *testing.T) {
-	if text := portOwner(netip.AddrPortFrom(lo4, testPort(t))); !strings.Contains(text, "may not see") {
+	if text := portOwner(netip.AddrPortFrom(lo4, testPort(t)), false); !strings.Contains(text, "may not see") {
 		t.Errorf("%q", text)
 	}
 }

@@ -24,6 +24,7 @@ type Link struct {
 	ports []*port
 
 	loopback bool
+	serves   bool        // the link of a verbena serve
 	gso      atomic.Bool // UDP_SEGMENT is not known to fail
 	gro      atomic.Bool // UDP_GRO is in use
 

@@ -12,4 +12,6 @@ import (
 // EADDRNOTAVAIL if an address does not belong to this machine.
 func Open(cfg Config) (link.Link, error) { return openPlain(cfg) }
 
-func portOwner(netip.AddrPort) string { return "another program; stop it, or use another address" }
+func portOwner(netip.AddrPort, bool) string {
+	return "another program; stop it, or use another address"
+}

@@ -13,19 +13,38 @@ import (
 )
 
 // portOwner describes the owners of a UDP port that prevent binding at, as far as /proc shows them to this process, and
-// the remedy.
-func portOwner(at netip.AddrPort) string {
+// the remedy: that of a program, or of a verbena serve that starts.
+func portOwner(at netip.AddrPort, serves bool) string {
+	before := fmt.Sprintf("; end the programs that use %v, and start this one before them", at.Addr())
 	for range ownerReads {
 		all := owners(at)
-		if i := slices.IndexFunc(all, func(o owner) bool { return o.run != "" }); i >= 0 {
+		i := slices.IndexFunc(all, func(o owner) bool { return o.run != "" })
+		switch {
+		case i >= 0 && serves:
+			return fmt.Sprintf("verbena serve in %s, %v; stop that one to start this one", all[i].run, all[i])
+		case i >= 0:
 			return all[i].serves()
-		}
-		if len(all) > 0 {
-			return names(all)
+		case len(all) > 0 && serves:
+			return names(all) + before
+		case len(all) > 0:
+			return names(all) + instead(len(all))
 		}
 	}
 	_, err := os.Stat("/sys/module/rdma_rxe")
-	return hiddenOwner(rxeDevices(), err == nil)
+	rxe := rxeDevices()
+	if serves && len(rxe) == 0 && err != nil {
+		return hidden + before
+	}
+	return hiddenOwner(rxe, err == nil)
+}
+
+// instead is the remedy of a program for a port that n processes have.
+func instead(n int) string {
+	them := "it"
+	if n > 1 {
+		them = "them"
+	}
+	return "; stop " + them + ", or use another address (VERBENA_DEVICES=NAME=ADDR)"
 }
 
 // An owner is a process that has a socket at the port.
@@ -60,21 +79,18 @@ func (o owner) path() string {
 	return path
 }
 
-// names lists processes, and the remedy.
+// names lists processes.
 func names(all []owner) string {
 	const most = 3
 	var list []string
 	for _, o := range all[:min(len(all), most)] {
 		list = append(list, o.String())
 	}
-	text, them := strings.Join(list, ", "), "it"
+	text := strings.Join(list, ", ")
 	if more := len(all) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	if len(all) > 1 {
-		them = "them"
-	}
-	return text + "; stop " + them + ", or use another address (VERBENA_DEVICES=NAME=ADDR)"
+	return text
 }
 
 // owners lists the processes that have a socket at the port, of those whose descriptors this process may read.

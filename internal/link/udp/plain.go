@@ -127,7 +127,7 @@ func (l *plainLink) openAddr(a netip.Addr) (s plainSocket, err error) {
 		return net.ListenUDP(network(a), net.UDPAddrFromAddrPort(l.udpAddr(a, l.cfg.Port)))
 	})
 	if err != nil {
-		return s, bindError(netip.AddrPortFrom(a, l.cfg.Port), err)
+		return s, bindError(netip.AddrPortFrom(a, l.cfg.Port), false, err)
 	}
 	s.rx.SetReadBuffer(l.cfg.RecvBuffer)
 	s.source, err = eachSourcePort(a, func(port uint16) error {

@@ -26,7 +26,7 @@ func Serve(cfg Config, with host.Sharing) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Link{cfg: cfg, loopback: ifi.Flags&net.FlagLoopback != 0, groups: map[netip.Addr]int{}}
+	l := &Link{cfg: cfg, serves: true, loopback: ifi.Flags&net.FlagLoopback != 0, groups: map[netip.Addr]int{}}
 	l.ifi.Store(ifi)
 	// An adapter that merges packets can merge those for several members, and no member may see packets of
 	// another.

@@ -114,7 +114,7 @@ func (l *Link) openRecv(a netip.Addr, join bool) (fd int, err error) {
 		return -1, o.err
 	}
 	if err := unix.Bind(o.fd, sockaddr(a, l.cfg.Port, l.ifi.Load().Index)); err != nil {
-		return -1, bindError(netip.AddrPortFrom(a, l.cfg.Port), err)
+		return -1, bindError(netip.AddrPortFrom(a, l.cfg.Port), l.serves, err)
 	}
 	return o.fd, nil
 }

@@ -163,9 +163,6 @@ func (s *server) take(d *device) (err error) {
 	for i, k := range keys {
 		at, err := udp.Serve(udp.Config{Interface: netdevs[i], Addrs: []netip.Addr{k.Addr}, Port: k.Port,
 			Screen: cm.NewForeign}, s.with)
-		if errors.Is(err, syscall.EADDRINUSE) {
-			err = fmt.Errorf("%w: end the programs that use %v, and start this one before them", err, k.Addr)
-		}
 		if errors.Is(err, syscall.EMFILE) {
 			err = fmt.Errorf("%w: each address needs %d: raise the limit of descriptors: ulimit -n 4096, or LimitNOFILE= "+
 				"of systemd", err, host.Slots+6)
