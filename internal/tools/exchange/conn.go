@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -131,7 +132,8 @@ func (c *Conn) WaitDone() error {
 		return fmt.Errorf("the client did not confirm our address: %w", err)
 	}
 	if string(buf[:]) != string(done) {
-		return fmt.Errorf("the client sent %q instead of %q", buf[:], done)
+		return fmt.Errorf("the client sent %q instead of %q: the client must be the same program with the same options",
+			buf[:], done)
 	}
 	return nil
 }
@@ -145,12 +147,21 @@ func (c *Conn) write(b []byte) error {
 }
 
 func (c *Conn) read(b []byte) (int, error) {
-	if err := c.c.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+	return receive(c.c, b, timeout)
+}
+
+// receive fills b within the time d.
+func receive(c net.Conn, b []byte, d time.Duration) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(d)); err != nil {
 		return 0, err
 	}
-	n, err := io.ReadFull(c.c, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	n, err := io.ReadFull(c, b)
+	switch {
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || winsock.Is(err, syscall.ECONNRESET):
 		err = errors.New("the peer closed the connection: look at its output")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = fmt.Errorf("the peer sent nothing for %v: run the same program at both ends, with the same options: %w", d,
+			err)
 	}
 	return n, err
 }

@@ -2,11 +2,14 @@ package exchange
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // golden has the messages that ibv_rc_pingpong of rdma-core 44 writes for these destinations.
@@ -152,6 +155,16 @@ func playClient(port, n int) error {
 	return err
 }
 
+// A peer that sends less than the other program expects, as another pingpong does, ends the wait with a remedy.
+func TestSilentPeer(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	_, err := receive(a, make([]byte, 1), time.Millisecond)
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "run the same program") {
+		t.Errorf("%v", err)
+	}
+}
+
 // Both ends of this package, and the ways in which a peer can fail.
 func TestClientAgainstServer(t *testing.T) {
 	for name, client := range map[string]func(*Conn) error{
@@ -164,10 +177,13 @@ func TestClientAgainstServer(t *testing.T) {
 			}
 			return c.SendDone()
 		},
-		"closed the connection":    func(*Conn) error { return nil },
-		"the peer sent \"done\"":   func(c *Conn) error { return c.write(append(done, make([]byte, MessageLen)...)) },
-		"did not confirm our":      func(c *Conn) error { return c.Send([]Dest{golden[0].dest}) },
-		"instead of \"done\\x00\"": func(c *Conn) error { return c.Send([]Dest{golden[0].dest, golden[0].dest}) },
+		"closed the connection":  func(*Conn) error { return nil },
+		"the peer sent \"done\"": func(c *Conn) error { return c.write(append(done, make([]byte, MessageLen)...)) },
+		"did not confirm our":    func(c *Conn) error { return c.Send([]Dest{golden[0].dest}) },
+		"instead of \"done\\x00\": the client must": func(c *Conn) error {
+			return c.Send([]Dest{golden[0].dest, golden[0].dest})
+		},
+		"look at its output": func(c *Conn) error { return c.c.SetLinger(0) },
 	} {
 		l, err := Listen(0)
 		if err != nil {
