@@ -148,6 +148,16 @@ func TestPerftestPlotOfOneSize(t *testing.T) {
 	}
 }
 
+// A client with -R finds no server that was started without, as one without -R finds none with. Both say so.
+func TestPerftestManagedAtOneEnd(t *testing.T) {
+	for _, args := range []string{"-R", ""} {
+		_, errs, status := output(t, "verbena", strings.Fields("ib_write_bw -p 9 "+ownAddr+" "+args)...)
+		if status != 1 || !strings.Contains(errs, "at both ends or at neither") {
+			t.Errorf("%s: status %d: %s", args, status, errs)
+		}
+	}
+}
+
 // Errors for invalid options name the valid ones.
 func TestPerftestMisuse(t *testing.T) {
 	for args, want := range map[string]string{

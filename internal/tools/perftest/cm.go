@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/lookup"
@@ -101,7 +102,11 @@ func (r *run) cmDial(ps rdmacm.PortSpace, prepare func(*rdmacm.ID) error, param 
 				_ = id.DestroyQP()
 			}
 			_ = id.Close()
-			return nil, fmt.Errorf("couldn't connect to %s:%d with rdma_cm: %w", r.server, r.tcpPort, err)
+			err = fmt.Errorf("couldn't connect to %s:%d with rdma_cm: %w", r.server, r.tcpPort, err)
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				err = fmt.Errorf("%w; -R must be given at both ends or at neither", err)
+			}
+			return nil, err
 		}
 	}
 	return id, nil
