@@ -118,6 +118,13 @@ func (s *sender) handle(to *Address) (*verbs.AH, error) {
 	if err != nil {
 		return nil, err
 	}
+	port, err := s.ctx.QueryPort(local.Port)
+	if err != nil {
+		return nil, err
+	}
+	if to.PKeyIndex >= port.PKeyTblLen {
+		return nil, fail(syscall.EINVAL, "send: P_Key index %d: must be 0 to %d", to.PKeyIndex, port.PKeyTblLen-1)
+	}
 	hops := to.HopLimit
 	if hops == 0 {
 		hops = defaultHopLimit

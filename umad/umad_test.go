@@ -383,6 +383,11 @@ func TestErrors(t *testing.T) {
 		if err := agent.Send(&foreign, get(1)); !errors.Is(err, syscall.EADDRNOTAVAIL) {
 			t.Errorf("a foreign address: %v", err)
 		}
+		keyless := toB
+		keyless.PKeyIndex = 1 // of a table of one entry
+		if err := agent.Send(&keyless, get(1)); !errors.Is(err, syscall.EINVAL) {
+			t.Errorf("a P_Key index beyond the table: %v", err)
+		}
 		go func() { time.Sleep(time.Second); _ = agent.Close() }()
 		if _, err := agent.Call(t.Context(), &toB, get(1), time.Minute, 0); !errors.Is(err, umad.ErrClosed) {
 			t.Errorf("closed under a Call: %v", err)
