@@ -182,7 +182,11 @@ func (ai *AddrInfo) complete() error {
 			ai.PortSpace = PSIB
 		}
 	}
-	if !ai.PortSpace.valid() || ai.PortSpace != PSIB && ai.QPType != ai.PortSpace.defaultQPType() {
+	if !ai.PortSpace.valid() {
+		return &Error{Op: "getaddrinfo", Errno: syscall.EINVAL,
+			Detail: fmt.Sprintf("%v: must be TCP, UDP, IB or IPOIB", ai.PortSpace)}
+	}
+	if ai.PortSpace != PSIB && ai.QPType != ai.PortSpace.defaultQPType() {
 		return &Error{Op: "getaddrinfo", Errno: syscall.EINVAL,
 			Detail: fmt.Sprintf("%v QPs do not go with port space %v", ai.QPType, ai.PortSpace)}
 	}

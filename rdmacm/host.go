@@ -187,6 +187,9 @@ func (h *Host) Devices() ([]*verbs.Context, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	devices, err := h.scan()
+	if errors.Is(err, errNoDevice) {
+		return nil, errNoDevice
+	}
 	if err != nil {
 		return nil, &Error{Op: "get_devices", Errno: errnoOf(err), Err: err}
 	}

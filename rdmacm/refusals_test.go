@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -61,6 +62,18 @@ func TestRefusedAfterClose(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The errors of a missing device and of an unknown port space name each once.
+func TestTextsOfRefusals(t *testing.T) {
+	_, err := rdmacm.NewHost().Devices()
+	if !errors.Is(err, syscall.ENODEV) || strings.Count(err.Error(), "get_devices") != 1 {
+		t.Error(err)
+	}
+	_, err = rdmacm.GetAddrInfo(bg, "192.0.2.1", "1", &rdmacm.AddrInfo{PortSpace: 99})
+	if !errors.Is(err, syscall.EINVAL) || strings.Count(err.Error(), "port space") != 1 {
+		t.Error(err)
+	}
 }
 
 // Objects of another host do not go together.
