@@ -28,7 +28,7 @@ const (
 	SoReuseAddr = 2
 	SoError     = 4  // read only: the errno of a failed connection, which reading clears
 	SoBroadcast = 6  // read only, and of no bytes
-	SoSndBuf    = 7  // bytes; the buffer gets twice as many, as in Linux; before the connection is made
+	SoSndBuf    = 7  // bytes; the buffer gets twice as many, as in Linux; no effect once the connection is made
 	SoRcvBuf    = 8  // as SoSndBuf
 	SoKeepAlive = 9  // the time without messages is TCPKeepIdle
 	SoOOBInline = 10 // kept, without effect
