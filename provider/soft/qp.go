@@ -26,6 +26,10 @@ type qp struct {
 	mu  sync.Mutex // guards attr
 	// +checklocks:mu
 	attr verbs.QPAttr // as set by Modify since RESET
+
+	// groups counts the GIDs by which the QP is attached to a group: an IPv4 group has several. Package verbs serialises
+	// the calls.
+	groups map[netip.Addr]int
 }
 
 // CreateQP makes a QP. The first one of a device binds its UDP port.
@@ -251,17 +255,30 @@ func (q *qp) AttachMcast(gid verbs.GID, _ uint16) error {
 	if t, _ := q.QP.Query(); !q.ctx.dev.onFirst(t.Port) {
 		return fail(verbs.EOPNOTSUPP, "a QP of port %d: groups are joined on the interface of port 1 only", t.Port)
 	}
-	if err := q.Attach(addrOf(gid)); err != nil {
-		return verbsError("", err)
+	group := addrOf(gid)
+	if q.groups[group] == 0 {
+		if err := q.Attach(group); err != nil {
+			return verbsError("", err)
+		}
 	}
+	if q.groups == nil {
+		q.groups = make(map[netip.Addr]int)
+	}
+	q.groups[group]++
 	return nil
 }
 
-// DetachMcast detaches the QP from a multicast group.
+// DetachMcast detaches the QP from a multicast group, unless it is attached by another GID too.
 func (q *qp) DetachMcast(gid verbs.GID, _ uint16) error {
-	if err := q.Detach(addrOf(gid)); err != nil {
+	group := addrOf(gid)
+	if q.groups[group] > 1 {
+		q.groups[group]--
+		return nil
+	}
+	if err := q.Detach(group); err != nil {
 		return verbsError("", err)
 	}
+	delete(q.groups, group)
 	return nil
 }
 

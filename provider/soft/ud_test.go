@@ -146,6 +146,45 @@ func TestV_MC_03_MulticastReachesEachAttachedQPOnce(t *testing.T) {
 	})
 }
 
+// TestV_MC_03_V_MC_05_GroupOfTwoGIDs: an IPv4 group has a GID of RoCEv2 and one of RoCEv1. A QP that is attached by both
+// receives one copy, until it is detached by both.
+func TestV_MC_03_V_MC_05_GroupOfTwoGIDs(t *testing.T) {
+	onEach(t, func(t *testing.T, n *network) {
+		e := newEnds(t, n, 1, nil)[0]
+		q := e.qp(verbs.QPTypeUD, nil)
+		must(t, q.Connect(verbs.QPInfo{}, nil))
+		group := verbs.GIDFromAddr(netip.MustParseAddr("239.4.7.93"))
+		alias := group
+		alias[0], alias[1] = 0xff, 0x0e
+		attr := verbs.AHAttr{PortNum: 1, IsGlobal: true, GRH: verbs.GlobalRoute{DGID: group, SGIDIndex: 1, HopLimit: 1}}
+		ah := get(e.pd.CreateAH(&attr))(t)
+		defer ah.Close()
+		wr := send(e, 50)
+		wr.Flags, wr.AH, wr.RemoteQPN, wr.RemoteQKey = 0, ah, 0xffffff, verbs.DefaultQKey
+		copies := func(want uint64) {
+			t.Helper()
+			before := counter(e.dev, "rx_data_bytes")
+			must(t, q.PostSend(wr))
+			if want > 0 {
+				waitFor(t, "a copy", func() bool { return counter(e.dev, "rx_data_bytes") > before })
+			}
+			time.Sleep(10 * time.Millisecond)
+			if got := (counter(e.dev, "rx_data_bytes") - before) / 50; got != want {
+				t.Errorf("%d copies, want %d", got, want)
+			}
+		}
+		must(t, q.PostRecv(recv(e, 1, 100), recv(e, 2, 100), recv(e, 3, 100)))
+		must(t, q.AttachMcast(group, 0))
+		must(t, q.AttachMcast(alias, 0))
+		copies(1)
+		must(t, q.DetachMcast(group, 0))
+		copies(1)
+		must(t, q.DetachMcast(alias, 0))
+		copies(0)
+		must(t, q.Close())
+	})
+}
+
 func TestUCWriteWithImmediate(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		ends := newEnds(t, n, 2, nil)
