@@ -140,6 +140,8 @@ func TestV_MR_14_ImplicitODP(t *testing.T) {
 	refused(t, err, EINVAL, "iova 0x8")
 	_, err = pd.RegMR(nil, AccessOnDemand|AccessZeroBased)
 	refused(t, err, EINVAL, "ZERO_BASED")
+	_, err = pd.RegMR(nil, AccessOnDemand|AccessHugeTLB)
+	refused(t, err, EINVAL, "HUGETLB") // V-MR-13: only in explicit mode
 	mr := must(pd.RegMR(nil, AccessOnDemand|AccessLocalWrite))(t)
 	if mr.Addr() != 0 || mr.Length() != math.MaxInt || mr.Bytes() != nil {
 		t.Errorf("address %#x, %d bytes", mr.Addr(), mr.Length())

@@ -13,7 +13,7 @@ const (
 	AccessMWBind          AccessFlags = 1 << 4 // memory windows may be bound to the region
 	AccessZeroBased       AccessFlags = 1 << 5 // addresses are offsets from the region's start
 	AccessOnDemand        AccessFlags = 1 << 6 // on-demand paging
-	AccessHugeTLB         AccessFlags = 1 << 7 // all pages are huge; with AccessOnDemand only
+	AccessHugeTLB         AccessFlags = 1 << 7 // all pages are huge; with AccessOnDemand and memory only
 	AccessFlushGlobal     AccessFlags = 1 << 8 // incoming FLUSHes of type FlushGlobal
 	AccessFlushPersistent AccessFlags = 1 << 9 // incoming FLUSHes of type FlushPersistent; memory that keeps its content
 	AccessRelaxedOrdering AccessFlags = 1 << 20

@@ -45,7 +45,8 @@ type MR struct {
 // A nil buf with AccessOnDemand registers the whole address space of the process (implicit on-demand paging), if the
 // device has ODPSupportImplicit: SGEs name any memory of the process, which the program keeps mapped, and if it is of
 // Go's heap reachable, until the request has completed; a request for memory that is not mapped completes with an
-// error. EINVAL for an iova or AccessZeroBased. A software device gives peers no rights to such a region (EOPNOTSUPP).
+// error. EINVAL for an iova, AccessZeroBased or AccessHugeTLB. A software device gives peers no rights to such a region
+// (EOPNOTSUPP).
 func (pd *PD) RegMR(buf []byte, access AccessFlags) (*MR, error) {
 	return pd.regMR("reg_mr", buf, naturalIOVA(buf, access), access)
 }
@@ -126,6 +127,8 @@ func (vctx *Context) checkWhole(op string, iova uint64, access AccessFlags) erro
 	case iova != 0 || access&AccessZeroBased != 0:
 		return newError(op, vctx.obj(), EINVAL, "iova %#x, access %v: the whole address space has its own addresses",
 			iova, access)
+	case access&AccessHugeTLB != 0:
+		return newError(op, vctx.obj(), EINVAL, "HUGETLB: the whole address space is not of huge pages")
 	}
 	return nil
 }
