@@ -91,6 +91,9 @@ func (q *QP) gather(w *transport.SendWQE, b []byte) bool {
 	defer q.dev.cfg.Memory.RUnlock()
 	for i := range w.SGEs {
 		n := w.SGEs[i].Length
+		if n == 0 {
+			continue // its key is not checked, as on other QPs
+		}
 		if err := q.copySGE(&w.SGEs[i], b[:n]); err != nil {
 			q.failSend(w, transport.LocProtErr, "the memory of a send: "+err.Error())
 			return false

@@ -259,6 +259,24 @@ func TestV_GEN_06_SlotsOfARawSendQueue(t *testing.T) {
 	}
 }
 
+// TestV_SEND_17_EmptySGEsOfFrames: the keys of SGEs of length 0 are not checked, as on other QPs.
+func TestV_SEND_17_EmptySGEsOfFrames(t *testing.T) {
+	_, s := fabricOf(t, 2, nil)
+	a, b := s[0], s[1]
+	matchAll(b)
+	frame := eth(macB, macA, 0x88b5, []byte("0123456789"))
+	copy(a.buf, frame)
+	must(t, b.qp.PostRecv(verbs.RecvWR{SGList: []verbs.SGE{{}, b.mr.SGE(0, 20), {LKey: 1}, b.mr.SGE(20, 100)}}))
+	must(t, a.qp.PostSend(verbs.SendWR{Opcode: verbs.WRSend,
+		SGList: []verbs.SGE{a.mr.SGE(0, 5), {}, a.mr.SGE(5, len(frame)-5), {LKey: 1}}}))
+	if c := a.next(); c == nil || c.Status != verbs.WCSuccess {
+		t.Errorf("the send: %+v", c)
+	}
+	if got, _ := b.got(); !bytes.Equal(got, frame) {
+		t.Errorf("received % x", got)
+	}
+}
+
 func TestV_AE_12_RawQPWhoseCQOverflows(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]
