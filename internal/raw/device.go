@@ -56,6 +56,8 @@ type Device struct {
 	changed changed
 	// +checklocks:mu
 	qps []*QP
+	// +checklocks:mu
+	wqs []*WQ
 }
 
 // arrival is the frame being matched against rules.

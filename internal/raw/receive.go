@@ -177,7 +177,12 @@ type WQ struct {
 }
 
 // AddWQ adds a work queue in RESET to the device.
-func (d *Device) AddWQ(w *WQ) { w.dev = d }
+func (d *Device) AddWQ(w *WQ) {
+	w.dev = d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wqs = append(d.wqs, w)
+}
 
 // State returns the queue's state.
 func (w *WQ) State() WQState {
@@ -244,6 +249,7 @@ func (w *WQ) Remove() {
 	defer w.dev.mu.Unlock()
 	w.state = WQReset
 	w.reset()
+	w.dev.forget(w)
 }
 
 // receive processes a frame of a QP.

@@ -228,13 +228,7 @@ func (q *QP) complete(w *transport.SendWQE, op transport.CQOp) {
 func (q *QP) broke() {
 	q.dev.mu.Lock()
 	defer q.dev.mu.Unlock()
-	if s := q.State(); s == transport.Err || s == transport.Reset {
-		return
-	}
-	q.state.Store(uint32(transport.Err))
-	q.Up.StateChanged(transport.Err)
-	q.flushReceives()
-	q.Up.Event(transport.EventQPFatal)
+	q.overrun()
 }
 
 // failSend moves the QP to SQE and completes a request with an error.

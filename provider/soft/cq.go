@@ -7,6 +7,7 @@ import (
 
 	"github.com/verbena-rdma/verbena/internal/driver"
 	"github.com/verbena-rdma/verbena/internal/engine"
+	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
 )
@@ -21,11 +22,12 @@ type cq struct {
 	extended bool // completions have fields beyond WCStandardFlags
 }
 
-// cqEvents passes a CQ's reports to the verbs layer, and an overflow also to the SRQs with tag matching that complete
-// into it.
+// cqEvents passes a CQ's reports to the verbs layer, and an overflow also to the SRQs with tag matching and the queues
+// of Ethernet frames that complete into it.
 type cqEvents struct {
 	verbs.DriverCQEvents
-	mu sync.Mutex // guards srqs
+	frames *raw.Device // nil if the device has none
+	mu     sync.Mutex  // guards srqs
 	// +checklocks:mu
 	srqs []*tmSRQ
 }
@@ -37,6 +39,9 @@ func (u *cqEvents) Error() {
 	defer u.mu.Unlock()
 	for _, s := range u.srqs {
 		s.up.Event(verbs.EventSRQErr)
+	}
+	if u.frames != nil {
+		go u.frames.Overrun() // a caller of Push may hold its locks
 	}
 }
 
@@ -98,14 +103,16 @@ const frameFields = verbs.WCExWithCVLAN | verbs.WCExWithFlowTag
 // CreateCQ makes a completion queue.
 func (c *deviceContext) CreateCQ(cqe int, opts *verbs.CQOptions, up verbs.DriverCQEvents) (verbs.DriverCQ, error) {
 	fields := cqFields
+	var frames *raw.Device
 	if c.dev.hasFrames() {
 		fields |= frameFields
+		frames = c.frames
 	}
 	if no := opts.WCFlags &^ fields; no != 0 {
 		return nil, fail(verbs.EOPNOTSUPP, "completion fields %v: not supported; must be among %v", no, fields)
 	}
 	q := &cq{ctx: c, num: c.dev.lastCQ.Add(1)}
-	q.up.DriverCQEvents = up
+	q.up.DriverCQEvents, q.up.frames = up, frames
 	q.extended = opts.WCFlags&^verbs.WCStandardFlags != 0
 	c.eng.InitCQ(&q.CQ, cqe, opts.CompVector, &q.up)
 	c.dev.objects.cqs.add(q)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/verbena-rdma/verbena/internal/driver"
+	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/link"
 	"github.com/verbena-rdma/verbena/internal/link/packet"
 	"github.com/verbena-rdma/verbena/internal/raw"
@@ -216,6 +217,9 @@ func (q *rawQP) Modify(attr *verbs.QPAttr, mask verbs.QPAttrMask) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	to := transport.State(attr.QPState)
+	if to == transport.Init && q.State() == transport.Reset && q.Overrun() {
+		return verbsError("", engine.ErrCQOverrun)
+	}
 	if to == transport.Reset {
 		q.attr = verbs.QPAttr{}
 	}

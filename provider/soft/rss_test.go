@@ -338,6 +338,67 @@ func TestV_WQ_06_V_QPX_04_EndPadding(t *testing.T) {
 	must(t, wq.Close())
 }
 
+// TestV_AE_19_D_48_FrameQueuesOnAnOverrunCQ: all QPs and work queues of a CQ that overflows fail, also those that receive
+// nothing, and whoever else has made it overflow. One in RESET stays there.
+func TestV_AE_19_D_48_FrameQueuesOnAnOverrunCQ(t *testing.T) {
+	for name, overflow := range map[string]func(t *testing.T, a, b *station, small *verbs.CQ){
+		"a frame": func(t *testing.T, a, b *station, small *verbs.CQ) {
+			qp := b.newQP(func(i *verbs.QPInitAttr) { i.RecvCQ = small })
+			f := b.ruleOf(qp, verbs.FlowAttr{})
+			t.Cleanup(func() { must(t, errors.Join(f.Close(), qp.Close())) })
+			b.post(qp, 0, 2)
+			frame := eth(macB, macA, 0x88b5, make([]byte, 46))
+			a.send(frame, frame)
+		},
+		"a QP of another type": func(t *testing.T, _, b *station, small *verbs.CQ) {
+			qp := get(b.pd.CreateQP(&verbs.QPInitAttr{Type: verbs.QPTypeRC, SendCQ: small, RecvCQ: small,
+				Cap: verbs.QPCap{MaxRecvWR: 2}}))(t)
+			must(t, qp.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1},
+				verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags))
+			must(t, qp.PostRecv(verbs.RecvWR{}, verbs.RecvWR{}))
+			must(t, qp.Modify(&verbs.QPAttr{QPState: verbs.QPSErr}, verbs.QPAttrState))
+			t.Cleanup(func() { must(t, qp.Close()) })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := fabricOf(t, 2, nil)
+			b := s[1]
+			small := get(b.ctx.CreateCQ(1, nil))(t)
+			t.Cleanup(func() { must(t, small.Close()) })
+			onSmall := func(i *verbs.QPInitAttr) { i.RecvCQ = small }
+			idle, unused, wq, unusedWQ := b.newQP(onSmall), b.newQP(onSmall), b.newWQ(small, 0), b.newWQ(small, 0)
+			t.Cleanup(func() { must(t, errors.Join(idle.Close(), unused.Close(), wq.Close(), unusedWQ.Close())) })
+			must(t, unused.Modify(&verbs.QPAttr{QPState: verbs.QPSReset}, verbs.QPAttrState))
+			for _, to := range []verbs.WQState{verbs.WQSErr, verbs.WQSReset} {
+				must(t, unusedWQ.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: to}))
+			}
+			overflow(t, s[0], b, small)
+			seen := map[any]int{}
+			for seen[idle] == 0 || seen[wq] == 0 || seen[small] == 0 {
+				switch ev := b.event(); ev.Type {
+				case verbs.EventCQErr:
+					seen[ev.CQ]++
+				case verbs.EventQPFatal:
+					seen[ev.QP]++
+				case verbs.EventWQFatal:
+					seen[ev.WQ]++
+				}
+			}
+			if seen[unused]+seen[unusedWQ] > 0 || idle.State() != verbs.QPSErr || wq.State() != verbs.WQSErr {
+				t.Errorf("%v, %v, %v", seen, idle.State(), wq.State())
+			}
+			err := unused.Modify(&verbs.QPAttr{QPState: verbs.QPSInit, PortNum: 1}, verbs.QPAttrState|verbs.QPAttrPort)
+			if !errors.Is(err, syscall.EIO) || unused.State() != verbs.QPSReset {
+				t.Errorf("a QP leaves RESET: %v, %v", err, unused.State())
+			}
+			err = unusedWQ.Modify(&verbs.WQAttr{AttrMask: verbs.WQAttrState, State: verbs.WQSReady})
+			if !errors.Is(err, syscall.EIO) || unusedWQ.State() != verbs.WQSReset {
+				t.Errorf("a work queue leaves RESET: %v, %v", err, unusedWQ.State())
+			}
+		})
+	}
+}
+
 func TestD_48_WQFatal(t *testing.T) {
 	_, s := fabricOf(t, 2, nil)
 	a, b := s[0], s[1]

@@ -1,6 +1,7 @@
 package soft
 
 import (
+	"github.com/verbena-rdma/verbena/internal/engine"
 	"github.com/verbena-rdma/verbena/internal/raw"
 	"github.com/verbena-rdma/verbena/internal/transport"
 	"github.com/verbena-rdma/verbena/verbs"
@@ -48,6 +49,9 @@ func (w *wq) State() verbs.WQState { return verbs.WQState(w.WQ.State()) }
 
 // Modify changes the state and sets flags.
 func (w *wq) Modify(from, to verbs.WQState, flags, mask verbs.WQFlags) error {
+	if from == verbs.WQSReset && to == verbs.WQSReady && w.CQ.Broken() {
+		return verbsError("", engine.ErrCQOverrun)
+	}
 	if !w.Move(raw.WQState(from), raw.WQState(to), raw.RecvFlags(flags), raw.RecvFlags(mask)) {
 		return fail(verbs.EINVAL, "the queue went to %v by itself", w.State())
 	}
