@@ -19,7 +19,8 @@ type cq struct {
 	up       cqEvents
 	ctx      *deviceContext
 	num      uint32
-	extended bool // completions have fields beyond WCStandardFlags
+	extended bool       // completions have fields beyond WCStandardFlags
+	polls    sync.Mutex // held by pollExtended: calls of PollOne must not overlap
 }
 
 // cqEvents passes a CQ's reports to the verbs layer, and an overflow also to the SRQs with tag matching and the queues
@@ -149,6 +150,8 @@ func (c *cq) PollOne(wc *verbs.WC, more bool) (bool, error) {
 
 // pollExtended is Poll for completions with fields beyond WCStandardFlags.
 func (c *cq) pollExtended(wcs []verbs.WC) (int, error) {
+	c.polls.Lock()
+	defer c.polls.Unlock()
 	for i := range wcs {
 		found, err := c.PollOne(&wcs[i], i > 0)
 		if !found {

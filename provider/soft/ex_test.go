@@ -6,6 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -318,6 +321,47 @@ func TestV_CQX_13_FieldsAtWork(t *testing.T) {
 		}
 		x.EndPoll()
 	})
+}
+
+// TestV_LIB_04_ConcurrentPollsOfAnExtendedCQ: goroutines that poll a CQ with additional fields at once get each
+// completion once.
+func TestV_LIB_04_ConcurrentPollsOfAnExtendedCQ(t *testing.T) {
+	ends := newEnds(t, &networks[0], 2, nil)
+	a, b := ends[0], ends[1]
+	a.withCQ(256, verbs.CQOptions{WCFlags: verbs.WCExWithCompletionTimestamp})
+	qa, _ := connect(a, b, verbs.QPTypeRC, nil)
+	const requests, pollers = 5000, 4
+	var seen [requests]atomic.Int32
+	var done atomic.Int32
+	var all sync.WaitGroup
+	for i := range pollers {
+		all.Go(func() {
+			wcs := make([]verbs.WC, i+1)
+			for begun := time.Now(); done.Load() < requests && time.Since(begun) < 20*time.Second; {
+				n, err := a.cq.Poll(wcs)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, wc := range wcs[:n] {
+					seen[wc.WRID].Add(1)
+				}
+				done.Add(int32(n))
+			}
+		})
+	}
+	for i := range requests {
+		wr := verbs.SendWR{WRID: uint64(i), Opcode: verbs.WRRDMAWrite, Flags: verbs.SendSignaled}
+		for begun := time.Now(); errors.Is(qa.PostSend(wr), verbs.ENOMEM) && time.Since(begun) < 10*time.Second; {
+			runtime.Gosched()
+		}
+	}
+	all.Wait()
+	for i := range seen {
+		if n := seen[i].Load(); n != 1 {
+			t.Fatalf("request %d has %d completions", i, n)
+		}
+	}
 }
 
 // TestV_CQX_10_BatchesAtWork: a batch takes completions one by one and leaves the rest in the CQ.
