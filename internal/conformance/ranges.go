@@ -298,6 +298,16 @@ func rangesOfQPs(t *T) {
 			spans[i].top = top32
 		}
 		t.sweep(spans)
+		for bit := range 32 {
+			err := create(func(i *verbs.QPInitAttr, _ *verbs.QPCap) { i.CreateFlags = 1 << bit })
+			if bit == 11 || typ == ud && (bit == 1 || bit == 10) { // existing flags, which a device may lack
+				if !errors.Is(err, verbs.EOPNOTSUPP) {
+					t.must(err)
+				}
+				continue
+			}
+			t.refused(fmt.Sprintf("create flag %d of %v", bit, typ), err, verbs.EINVAL)
+		}
 		if typ != uc {
 			t.must(create(func(i *verbs.QPInitAttr, c *verbs.QPCap) { i.SRQ, c.MaxRecvWR, c.MaxRecvSGE = srq, top32, top32 }))
 		}
