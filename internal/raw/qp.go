@@ -35,6 +35,7 @@ type QP struct {
 	tx    sync.Mutex // guards the fields below
 	sent  atomic.Uint32
 	pause atomic.Int64 // time before which nothing is sent
+	begun atomic.Bool  // some frames of the oldest request were sent, not all
 	sender
 }
 
@@ -98,7 +99,8 @@ func (q *QP) move(to transport.State) error {
 
 func (q *QP) reset() {
 	q.pause.Store(0)
-	q.cut.left, q.cut.active = 0, false
+	q.cut.left = 0
+	q.begun.Store(false)
 	q.limit = RateLimit{}
 	if q.SQ != nil {
 		q.SendCQ.PurgeSQ(q.SQ)
@@ -193,9 +195,22 @@ func (q *QP) unsent() bool {
 	if q.SQ == nil || q.sent.Load() == q.SQ.Posted() {
 		return false
 	}
-	s := q.State()
-	return s == transport.RTS || s == transport.SQE || s == transport.Err
+	switch s := q.State(); s {
+	case transport.RTS, transport.SQE, transport.Err:
+		return true
+	default:
+		return s == transport.SQD && q.begun.Load() // V-QPS-10
+	}
 }
+
+// sends reports whether the state permits sending the frames of the oldest request.
+func (q *QP) sends() bool {
+	s := q.State()
+	return s == transport.RTS || s == transport.SQD
+}
+
+// Draining reports whether the QP is in SQD and has not sent all frames of a request.
+func (q *QP) Draining() bool { return q.State() == transport.SQD && q.begun.Load() }
 
 // due reports whether the rate limit permits sending now.
 func (q *QP) due() bool {
@@ -203,7 +218,7 @@ func (q *QP) due() bool {
 		return false
 	}
 	p := q.pause.Load()
-	return p == 0 || q.State() != transport.RTS || p <= q.dev.cfg.Now()
+	return p == 0 || !q.sends() || p <= q.dev.cfg.Now()
 }
 
 // kick sends waiting requests, unless another goroutine is sending.

@@ -25,7 +25,6 @@ type sender struct {
 // cutting is a TSO request in progress.
 type cutting struct {
 	Segmenter
-	active  bool
 	payload []byte
 	at      int
 }
@@ -33,7 +32,7 @@ type cutting struct {
 // transmit processes the send queue until it is empty, or the state or the rate limit stops it. tx is held.
 func (q *QP) transmit() {
 	for q.unsent() {
-		if q.State() != transport.RTS {
+		if !q.sends() {
 			q.flushSends()
 			return
 		}
@@ -124,7 +123,7 @@ func (q *QP) copySGE(s *transport.SGE, b []byte) error {
 // segment sends frames of a TSO request until the rate limit stops it.
 func (q *QP) segment(w *transport.SendWQE) {
 	c := &q.cut
-	if !c.active {
+	if !q.begun.Load() {
 		n := int(w.Length)
 		if len(w.Inline)+min(n, int(w.MSS)) > q.longest() || n > MaxTSO {
 			q.failSend(
@@ -145,16 +144,16 @@ func (q *QP) segment(w *transport.SendWQE) {
 		if !q.gather(w, c.payload) {
 			return
 		}
-		c.active = true
+		q.begun.Store(true)
 	}
-	for q.State() == transport.RTS {
+	for q.sends() {
 		if !q.allowed() {
 			return
 		}
 		b := q.room(len(w.Inline) + min(c.left, c.mss))
 		hdr, n, ok := c.Next(b)
 		if !ok {
-			c.active = false
+			q.begun.Store(false)
 			q.complete(w, transport.CQTSO)
 			return
 		}
@@ -240,13 +239,13 @@ func (q *QP) failSend(w *transport.SendWQE, status transport.Status, reason stri
 	q.cqe = transport.CQE{WRID: w.WRID, Status: status, QPN: q.Num, SQ: q.SQ, Send: true, Slot: slot, Frame: true}
 	q.cqe.Cause = &transport.Failure{Status: status, QPN: q.Num, Reason: reason}
 	q.SendCQ.Push(&q.cqe)
-	q.cut.active = false
+	q.begun.Store(false)
 	q.sent.Store(slot + 1)
 }
 
 // flushSends completes all posted requests with a flush error, in SQE or ERR. tx is held.
 func (q *QP) flushSends() {
-	q.cut.active = false
+	q.begun.Store(false)
 	for i := q.sent.Load(); i != q.SQ.Posted(); i++ {
 		w := q.SQ.At(i)
 		q.cqe = transport.CQE{

@@ -251,7 +251,7 @@ func (q *rawQP) Query() (verbs.QPAttr, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.attr
-	a.QPState = verbs.QPState(q.State())
+	a.QPState, a.SQDraining = verbs.QPState(q.State()), q.Draining()
 	return a, nil
 }
 

@@ -307,6 +307,43 @@ func tsoInit(i *verbs.QPInitAttr) {
 	i.SendOpsFlags = verbs.QPExWithSend | verbs.QPExWithTSO
 }
 
+// TestV_QPS_10_V_QPS_11_SegmentsInSQD: a request of which some frames were sent before SQD sends the others there. Only
+// then the QP is drained. Requests that follow it wait.
+func TestV_QPS_10_V_QPS_11_SegmentsInSQD(t *testing.T) {
+	_, s := fabricOf(t, 1, tsoInit)
+	a := s[0]
+	toSQD, toRTS := verbs.QPAttr{QPState: verbs.QPSSQD}, verbs.QPAttr{QPState: verbs.QPSRTS}
+	draining := func() bool {
+		now, _, err := a.qp.Query(verbs.QPAttrState)
+		must(t, err)
+		return now.SQDraining
+	}
+	must(t, a.qp.ModifyRateLimit(&verbs.QPRateLimitAttr{RateLimit: 400, MaxBurstSz: 1})) // 20 ms for a frame
+	hdr := eth(macB, macA, 0x0800, ip4(6, hostA, hostB, tcpOf(1, 2)))
+	must(t, a.qp.PostSend(verbs.SendWR{WRID: 1, Opcode: verbs.WRTSO, SGList: []verbs.SGE{a.mr.SGE(0, 4000)},
+		TSO: &verbs.TSO{Hdr: hdr, MSS: 1000}}))
+	must(t, a.qp.Modify(&toSQD, verbs.QPAttrState))
+	must(t, a.qp.PostSend(verbs.SendWR{WRID: 2, Opcode: verbs.WRSend, SGList: []verbs.SGE{a.mr.SGE(0, 60)}}))
+	if !draining() {
+		t.Error("the QP is drained before its request is complete")
+	}
+	if err := a.qp.Modify(&toRTS, verbs.QPAttrState); !errors.Is(err, verbs.EINVAL) {
+		t.Errorf("SQD to RTS while draining: %v", err)
+	}
+	waitFor(t, "the end of the request", func() bool { return !draining() })
+	if c := a.next(); c == nil || c.WRID != 1 || c.Status != verbs.WCSuccess || c.Opcode != verbs.WCTSO {
+		t.Errorf("the request: %+v", c)
+	}
+	time.Sleep(50 * time.Millisecond)
+	a.nothing()
+	must(t, a.qp.Modify(&toRTS, verbs.QPAttrState))
+	var c *verbs.WC
+	waitFor(t, "the next request", func() bool { c = a.next(); return c != nil })
+	if c.WRID != 2 || c.Status != verbs.WCSuccess {
+		t.Errorf("the next request: %+v", c)
+	}
+}
+
 func TestV_WR_19_SegmentsOnTheWire(t *testing.T) {
 	_, s := fabricOf(t, 2, tsoInit)
 	a, b := s[0], s[1]
