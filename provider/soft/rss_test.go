@@ -338,8 +338,8 @@ func TestV_WQ_06_V_QPX_04_EndPadding(t *testing.T) {
 	must(t, wq.Close())
 }
 
-// TestV_AE_19_D_48_FrameQueuesOnAnOverrunCQ: all QPs and work queues of a CQ that overflows fail, also those that receive
-// nothing, and whoever else has made it overflow. One in RESET stays there.
+// TestV_AE_19_D_48_FrameQueuesOnAnOverrunCQ: all QPs and work queues of a CQ that overflows fail, also those that
+// receive nothing, whichever queue has made it overflow. One in RESET stays there.
 func TestV_AE_19_D_48_FrameQueuesOnAnOverrunCQ(t *testing.T) {
 	for name, overflow := range map[string]func(t *testing.T, a, b *station, small *verbs.CQ){
 		"a frame": func(t *testing.T, a, b *station, small *verbs.CQ) {

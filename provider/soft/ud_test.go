@@ -146,8 +146,8 @@ func TestV_MC_03_MulticastReachesEachAttachedQPOnce(t *testing.T) {
 	})
 }
 
-// TestV_MC_03_V_MC_05_GroupOfTwoGIDs: an IPv4 group has a GID of RoCEv2 and one of RoCEv1. A QP that is attached by both
-// receives one copy, until it is detached by both.
+// TestV_MC_03_V_MC_05_GroupOfTwoGIDs: an IPv4 group has a GID of RoCEv2 and one of RoCEv1. A QP that is attached by
+// both receives one copy, until it is detached by both.
 func TestV_MC_03_V_MC_05_GroupOfTwoGIDs(t *testing.T) {
 	onEach(t, func(t *testing.T, n *network) {
 		e := newEnds(t, n, 1, nil)[0]
