@@ -42,7 +42,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *o)
 	if (!CM_DEAD(ch))
 		cm_engine->destroy(ch->h);
 	ch->destroyed = 1;
-	int unused = !ch->inside;
+	int unused = CM_DEAD(ch) || !ch->inside; // the calls that use a channel of the parent are the parent's
 	pthread_mutex_unlock(&cm_mu);
 	if (unused)
 		cm_free_channel(ch);
@@ -100,8 +100,11 @@ int rdma_create_id(struct rdma_event_channel *ch, struct rdma_cm_id **out, void 
 	return 0;
 }
 
+// A thread of the parent may have events of an ID of the parent, and acknowledges them there only.
 void cm_wait(struct cm_id *id, const uint32_t *acked, const uint32_t *delivered)
 {
+	if (CM_DEAD(id))
+		return;
 	pthread_mutex_lock(&id->mu);
 	while (*acked != *delivered)
 		pthread_cond_wait(&id->cond, &id->mu);

@@ -423,25 +423,51 @@ static void watched(void)
 	close(pipes[1]);
 }
 
+static void *wait_for_event(void *ch)
+{
+	struct rdma_cm_event *ev;
+
+	rdma_get_cm_event(ch, &ev);
+	return NULL;
+}
+
+// destroyed destroys an ID and a channel that threads of the parent use: the child has no such threads.
+static void destroyed(struct rdma_cm_id *id, struct rdma_event_channel *ch)
+{
+	int fd = ch->fd;
+
+	alarm(20);
+	MUST(!rdma_destroy_id(id));
+	rdma_destroy_event_channel(ch);
+	FAILS(fcntl(fd, F_GETFD), EBADF);
+}
+
 // forked is what a child sees: the objects of the parent are gone, its own work.
 static void forked(void)
 {
-	struct rdma_event_channel *ch = rdma_create_event_channel();
-	struct rdma_cm_event *ev;
-	struct rdma_cm_id *id;
+	struct rdma_event_channel *ch = rdma_create_event_channel(), *busy = rdma_create_event_channel();
+	struct rdma_cm_event *ev, *held;
+	struct rdma_cm_id *id, *of_held;
+	struct sockaddr_in to = local(7);
+	pthread_t thread;
 	int status, s = rsocket(AF_INET, SOCK_STREAM, 0);
 
-	MUST(ch && !rdma_create_id(ch, &id, NULL, RDMA_PS_TCP));
+	MUST(ch && busy && !rdma_create_id(ch, &id, NULL, RDMA_PS_TCP));
+	MUST(!rdma_create_id(ch, &of_held, NULL, RDMA_PS_TCP));
+	MUST(!rdma_resolve_addr(of_held, NULL, (struct sockaddr *)&to, 1000) && !rdma_get_cm_event(ch, &held));
+	MUST(!pthread_create(&thread, NULL, wait_for_event, busy) && !usleep(100000));
 	pid_t child = fork();
 	if (!child) {
 		FAILS(rdma_get_cm_event(ch, &ev), EIO);
 		FAILS(rdma_resolve_route(id, 1), EIO);
 		FAILS(rlisten(s, 1), EIO);
+		destroyed(of_held, busy);
 		channels();
 		endpoints(0);
 		exit(0);
 	}
 	MUST(waitpid(child, &status, 0) == child && !status);
+	MUST(!rdma_ack_cm_event(held) && !rdma_destroy_id(of_held));
 	MUST(!rdma_destroy_id(id) && !rclose(s));
 	rdma_destroy_event_channel(ch);
 }
