@@ -132,6 +132,8 @@ int rdma_get_remote_ece(struct rdma_cm_id *o, struct ibv_ece *ece)
 
 static int copy_request_qp(struct cm_id *id, struct ibv_pd *pd, const struct ibv_qp_init_attr *a)
 {
+	if (pd)
+		id->o.pd = pd;
 	if (!a)
 		return 0;
 	id->request_qp = malloc(sizeof *id->request_qp);
@@ -139,8 +141,6 @@ static int copy_request_qp(struct cm_id *id, struct ibv_pd *pd, const struct ibv
 		return ENOMEM;
 	*id->request_qp = *a;
 	id->request_qp->qp_type = id->o.qp_type;
-	if (pd)
-		id->o.pd = pd;
 	return 0;
 }
 

@@ -257,6 +257,18 @@ static void again(struct rdma_cm_id *id, struct ibv_pd *pd)
 	MUST(!rdma_create_qp(id, pd, &a) && a.send_cq == id->send_cq && a.recv_cq == id->recv_cq);
 }
 
+// kept requires that an endpoint that listens has the program's PD, also without attributes of a QP.
+static void kept(struct rdma_addrinfo *passive, struct ibv_pd *pd)
+{
+	struct ibv_qp_init_attr a = {.cap = {4, 4, 1, 1, 16}};
+	struct rdma_cm_id *id;
+
+	MUST(!rdma_create_ep(&id, passive, pd, NULL) && id->pd == pd);
+	rdma_destroy_ep(id);
+	MUST(!rdma_create_ep(&id, passive, pd, &a) && id->pd == pd);
+	rdma_destroy_ep(id);
+}
+
 // family is that of the endpoints' addresses.
 static void endpoints(int family)
 {
@@ -277,6 +289,7 @@ static void endpoints(int family)
 	MUST(id->send_cq && id->send_cq_channel && b.send_cq == id->send_cq);
 	FAILS(rdma_create_qp(id, pd, &b), EINVAL); // it has one
 	again(bare, pd);
+	kept(passive, pd);
 	MUST(!rdma_connect(id, NULL) && id->event->event == RDMA_CM_EVENT_ESTABLISHED);
 	MUST(!rdma_post_send(id, NULL, sent, sizeof sent, NULL, IBV_SEND_INLINE));
 	MUST(rdma_get_send_comp(id, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
