@@ -208,6 +208,8 @@ func TestConnections(t *testing.T) {
 	run(t, "cm.c", "-Wl,--allow-shlib-undefined", ours, "-lrdmacm")
 }
 
+func TestTermsOfConnectionCalls(t *testing.T) { run(t, "cm_terms.c", "-lrdmacm") }
+
 func TestDisconnectMovesTheQPFirst(t *testing.T) { run(t, "disconnect.c", "-lrdmacm") }
 
 // The first call of each run loads the engine, or opens the device.

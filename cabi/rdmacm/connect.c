@@ -76,9 +76,12 @@ int rdma_accept(struct rdma_cm_id *o, struct rdma_conn_param *p)
 	if (!p && !o->qp)
 		return cm_result(EINVAL);
 	int e = answer(id, p);
-	if (e || o->qp_type == IBV_QPT_UD) // the answer to a look-up has no event
+	if (e)
 		return cm_result(e);
-	return cm_complete(id);
+	if (o->qp_type != IBV_QPT_UD)
+		return cm_complete(id);
+	cm_drop_event(id); // of the request: the answer to a look-up has no event
+	return 0;
 }
 
 int rdma_reject(struct rdma_cm_id *o, const void *data, uint8_t length)
