@@ -100,7 +100,7 @@ void cm_fail_qp(struct cm_id *id)
 		ibv_modify_qp(id->o.qp, &a, IBV_QP_STATE);
 }
 
-// check completes the attributes with the ID's PD, XRC domain and SRQ.
+// check refuses other CQs than those that the ID has, and completes the attributes with the ID's PD, XRC domain and SRQ.
 static int check(struct cm_id *id, struct ibv_qp_init_attr_ex *a)
 {
 	if (id->o.qp || !id->o.verbs)
@@ -108,6 +108,9 @@ static int check(struct cm_id *id, struct ibv_qp_init_attr_ex *a)
 	if (CM_DEAD(id))
 		return EIO;
 	if (a->qp_type != id->o.qp_type)
+		return EINVAL;
+	if ((id->o.send_cq && a->send_cq && a->send_cq != id->o.send_cq) ||
+	    (id->o.recv_cq && a->recv_cq && a->recv_cq != id->o.recv_cq))
 		return EINVAL;
 	if (a->qp_type == IBV_QPT_XRC_RECV) {
 		if (!(a->comp_mask & IBV_QP_INIT_ATTR_XRCD)) {

@@ -48,8 +48,33 @@ static void datagrams(void)
 	rdma_freeaddrinfo(active);
 }
 
+// queues gives an ID whose CQs outlast its QP other ones.
+static void queues(void)
+{
+	struct ibv_qp_init_attr own = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}}, beside = own, other = own, same = own;
+	struct rdma_addrinfo *passive = look("0", RAI_PASSIVE, RDMA_PS_TCP);
+	struct rdma_cm_id *id;
+
+	MUST(!rdma_create_ep(&id, passive, NULL, NULL) && !rdma_create_qp(id, NULL, &own));
+	beside.send_cq = id->send_cq;
+	beside.recv_cq = id->recv_cq;
+	struct ibv_qp *qp = ibv_create_qp(id->pd, &beside);
+	MUST(qp && (rdma_destroy_qp(id), id->send_cq && id->recv_cq));
+	MUST(other.send_cq = ibv_create_cq(id->verbs, 4, NULL, NULL, 0));
+	FAILS(rdma_create_qp(id, NULL, &other), EINVAL);
+	other.recv_cq = other.send_cq;
+	other.send_cq = NULL;
+	FAILS(rdma_create_qp(id, NULL, &other), EINVAL);
+	same.recv_cq = id->recv_cq;
+	MUST(!rdma_create_qp(id, NULL, &same) && same.send_cq == id->send_cq);
+	MUST(!ibv_destroy_qp(qp) && !ibv_destroy_cq(other.recv_cq));
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(passive);
+}
+
 int main(void)
 {
 	datagrams();
+	queues();
 	return 0;
 }
