@@ -203,7 +203,7 @@ int rdma_create_srq_ex(struct rdma_cm_id *o, struct ibv_srq_init_attr_ex *a)
 	struct cm_id *id = CM_ID(o);
 	int e = 0;
 
-	if (o->srq || !o->verbs)
+	if (o->srq || !o->verbs || !(a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE))
 		return cm_result(EINVAL);
 	if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd) {
 		a->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
@@ -211,7 +211,7 @@ int rdma_create_srq_ex(struct rdma_cm_id *o, struct ibv_srq_init_attr_ex *a)
 	}
 	if (!a->pd || a->pd->context != o->verbs)
 		return cm_result(EINVAL);
-	if (a->comp_mask & IBV_SRQ_INIT_ATTR_TYPE && a->srq_type == IBV_SRQT_XRC) {
+	if (a->srq_type == IBV_SRQT_XRC) {
 		if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_XRCD) || !a->xrcd) {
 			a->comp_mask |= IBV_SRQ_INIT_ATTR_XRCD;
 			a->xrcd = cm_default_xrcd(id->device);

@@ -72,9 +72,25 @@ static void queues(void)
 	rdma_freeaddrinfo(passive);
 }
 
+// extended makes objects with extended attributes that lack something.
+static void extended(void)
+{
+	struct rdma_addrinfo *passive = look("0", RAI_PASSIVE, RDMA_PS_TCP);
+	struct ibv_srq_init_attr_ex srq = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct rdma_cm_id *id;
+
+	MUST(!rdma_create_ep(&id, passive, NULL, NULL));
+	FAILS(rdma_create_srq_ex(id, &srq), EINVAL); // without a type (C-SRQ-08)
+	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
+	MUST(!id->srq && !rdma_create_srq_ex(id, &srq) && id->srq);
+	rdma_destroy_ep(id);
+	rdma_freeaddrinfo(passive);
+}
+
 int main(void)
 {
 	datagrams();
 	queues();
+	extended();
 	return 0;
 }
