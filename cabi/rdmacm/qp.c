@@ -113,7 +113,7 @@ static int check(struct cm_id *id, struct ibv_qp_init_attr_ex *a)
 	    (id->o.recv_cq && a->recv_cq && a->recv_cq != id->o.recv_cq))
 		return EINVAL;
 	if (a->qp_type == IBV_QPT_XRC_RECV) {
-		if (!(a->comp_mask & IBV_QP_INIT_ATTR_XRCD)) {
+		if (!(a->comp_mask & IBV_QP_INIT_ATTR_XRCD) || !a->xrcd) {
 			a->comp_mask |= IBV_QP_INIT_ATTR_XRCD;
 			a->xrcd = cm_default_xrcd(id->device);
 		}

@@ -84,6 +84,16 @@ static void extended(void)
 	srq.comp_mask = IBV_SRQ_INIT_ATTR_TYPE;
 	MUST(!id->srq && !rdma_create_srq_ex(id, &srq) && id->srq);
 	rdma_destroy_ep(id);
+
+	// The domain of the device is used without one, which programs may say in two ways (C-QP-14).
+	struct ibv_qp_init_attr_ex no_bit = {.qp_type = IBV_QPT_XRC_RECV}, none = no_bit;
+	none.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+	passive->ai_port_space = RDMA_PS_IB;
+	passive->ai_qp_type = IBV_QPT_XRC_RECV;
+	MUST(!rdma_create_ep(&id, passive, NULL, NULL) && !rdma_create_qp_ex(id, &no_bit) && no_bit.xrcd);
+	rdma_destroy_qp(id);
+	MUST(!rdma_create_qp_ex(id, &none) && none.xrcd == no_bit.xrcd);
+	rdma_destroy_ep(id);
 	rdma_freeaddrinfo(passive);
 }
 
