@@ -204,10 +204,9 @@ static int complete(struct rdma_addrinfo *ai, const char *node, const char *serv
 				ai->ai_dst_addr = NULL, ai->ai_dst_len = 0;
 			ai->ai_family = (*addr)->sa_family;
 		}
-	} else if (!e && passive(ai)) {
-		ai->ai_family = hints->ai_family ? hints->ai_family : AF_INET;
 	} else if (!e) {
-		ai->ai_family = *addr ? (*addr)->sa_family : hints->ai_family;
+		int unknown = passive(ai) ? AF_INET : AF_UNSPEC;
+		ai->ai_family = *addr ? (*addr)->sa_family : hints->ai_family ? hints->ai_family : unknown;
 	}
 	if (!e && !ai->ai_dst_len && !node) {
 		ai->ai_dst_addr = given.ai_dst_addr;

@@ -244,6 +244,11 @@ static void routes(void)
 	MUST(!rdma_getaddrinfo("localhost", "7471", &hints, &res) && res->ai_src_canonname && !res->ai_dst_canonname);
 	MUST(!res->ai_dst_len);
 	rdma_freeaddrinfo(res);
+	struct sockaddr_in6 at = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+	hints.ai_src_addr = (struct sockaddr *)&at;
+	hints.ai_src_len = sizeof at;
+	MUST(!rdma_getaddrinfo(NULL, NULL, &hints, &res) && res->ai_src_len == sizeof at && res->ai_family == AF_INET6);
+	rdma_freeaddrinfo(res);
 }
 
 // again makes a QP with attributes of which the first call has refused one, as programs look for the largest value.
