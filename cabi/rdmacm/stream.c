@@ -191,7 +191,7 @@ static int keep(int fd, fd_set *set, short revents, short events)
 
 int rselect(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 {
-	if (n < 0 || n > FD_SETSIZE)
+	if (n < 0 || n > FD_SETSIZE || (timeout && (timeout->tv_sec < 0 || timeout->tv_usec < 0)))
 		return cm_result(EINVAL);
 	struct pollfd *fds = calloc(n + 1, sizeof *fds);
 	if (!fds)
@@ -205,7 +205,11 @@ int rselect(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 	int64_t ms = -1;
 	if (timeout)
 		ms = timeout->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX : timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000;
-	int ready = rpoll(fds, used, ms);
+	int ready = rpoll(fds, used, ms), closed = 0;
+	for (nfds_t i = 0; ready > 0 && i < used; i++)
+		closed |= fds[i].revents & POLLNVAL;
+	if (closed)
+		ready = cm_result(EBADF);
 	for (nfds_t i = 0, count = 0; ready >= 0 && i < used; i++) {
 		int fd = fds[i].fd;
 		short got = fds[i].revents;

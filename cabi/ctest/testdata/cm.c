@@ -329,6 +329,12 @@ static void sockets(void)
 	FD_SET(s, &set);
 	FD_SET(pipes[0], &set);
 	MUST(rselect((s > pipes[0] ? s : pipes[0]) + 1, &set, NULL, NULL, NULL) == 1 && FD_ISSET(s, &set));
+	struct timeval negative = {.tv_sec = -1};
+	FAILS(rselect(s + 1, &set, NULL, NULL, &negative), EINVAL);
+	MUST(!close(pipes[0]) && !close(pipes[1]));
+	FD_SET(pipes[0], &set);
+	FAILS(rselect((s > pipes[0] ? s : pipes[0]) + 1, &set, NULL, NULL, NULL), EBADF);
+	MUST(FD_ISSET(s, &set) && FD_ISSET(pipes[0], &set)); // the sets stay as they are
 	MUST(rrecv(s, buf, 2, 0) == 2 && rread(s, buf + 2, 6) == 2 && !strcmp(buf, "1234"));
 	MUST(!rfcntl(s, F_SETFL, O_NONBLOCK));
 	FAILS(rread(s, buf, 1), EAGAIN);
