@@ -191,6 +191,15 @@ static struct pollfd *copy(struct repoll *r, epoll_data_t **data, size_t *n)
 	return fds;
 }
 
+// forget removes a descriptor that was closed, as epoll does: a wait would end at once, each time.
+static void forget(struct repoll *r, int fd)
+{
+	pthread_mutex_lock(&r->mu);
+	if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+		change(r, EPOLL_CTL_DEL, fd, NULL);
+	pthread_mutex_unlock(&r->mu);
+}
+
 // once polls the list that is there. It returns the number of events, a negated errno for a failure.
 static int once(struct repoll *r, struct epoll_event *out, int most, int timeout_ms)
 {
@@ -204,9 +213,12 @@ static int once(struct repoll *r, struct epoll_event *out, int most, int timeout
 		return -ENOMEM;
 	if (rpoll(fds, n, timeout_ms) < 0)
 		got = -errno;
-	for (size_t i = 1; got >= 0 && i < n && got < most; i++)
+	for (size_t i = 1; got >= 0 && i < n && got < most; i++) {
 		if (fds[i].revents & KNOWN)
 			out[got++] = (struct epoll_event){.events = fds[i].revents & KNOWN, .data = data[i]};
+		if (fds[i].revents & POLLNVAL)
+			forget(r, fds[i].fd);
+	}
 	if (!got && fds[0].revents)
 		eventfd_read(r->fd, &count);
 	free(fds);

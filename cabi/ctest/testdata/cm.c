@@ -438,6 +438,10 @@ static void watched(void)
 	e.events = EPOLLOUT;
 	MUST(!repoll_ctl(r, EPOLL_CTL_MOD, s, &e) && repoll_wait(r, got, 4, 5000) == 1 && got[0].events == EPOLLOUT);
 	MUST(!repoll_ctl(r, EPOLL_CTL_DEL, s, NULL) && repoll_ctl(r, EPOLL_CTL_DEL, s, NULL) == ENOENT);
+	int closed = rsocket(AF_INET, SOCK_STREAM, 0);
+	MUST(closed >= 0 && !repoll_ctl(r, EPOLL_CTL_ADD, closed, &e) && !rclose(closed));
+	MUST(repoll_wait(r, got, 4, 10) == 0); // it sleeps: the closed socket is not in the list any more
+	MUST(repoll_ctl(r, EPOLL_CTL_DEL, closed, NULL) == ENOENT);
 	MUST(!pthread_create(&thread, NULL, watch, (void *)(intptr_t)r) && !rclose(r));
 	MUST(!pthread_join(thread, &result)); // closed before or while it waits
 	MUST((intptr_t)result == EBADF || (intptr_t)result == EINVAL);
