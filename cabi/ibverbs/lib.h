@@ -116,6 +116,9 @@ struct vb_qp {
 // VB_H is the handle of an object: NULL for none, and for one of the parent.
 #define VB_H(kind, p) ((p) && !VB_DEAD(VB(kind, p)) ? VB(kind, p)->h : NULL)
 
+// VB_LOST reports whether there is an object and it is one of the parent.
+#define VB_LOST(kind, p) ((p) && VB_DEAD(VB(kind, p)))
+
 // VB_ENTER returns 0 or an errno for a context that a function of the engine is called with.
 #define VB_ENTER(c) (VB_DEAD(c) ? vb_revive(c) : 0)
 

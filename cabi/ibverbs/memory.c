@@ -51,7 +51,7 @@ struct ibv_pd *vb_alloc_parent_domain(struct ibv_context *x, struct ibv_parent_d
 	struct vb_pd *p = new_pd(x);
 	if (!p)
 		return NULL;
-	int e = VB_DEAD(p) || VB_DEAD(VB(pd, a->pd)) ? EIO : 0;
+	int e = VB_DEAD(p) || VB_LOST(pd, a->pd) || VB_LOST(td, a->td) ? EIO : 0;
 	if (!e)
 		e = vb_engine->alloc_parent_domain(VB_CONTEXT(x)->h, VB(pd, a->pd)->h, VB_H(td, a->td), &p->h);
 	return made_pd(p, e);

@@ -40,7 +40,8 @@ static struct ibv_qp *make(struct ibv_context *x, struct vrb_qp_init *init, stru
 	init->type = a->qp_type;
 	init->sq_sig_all = a->sq_sig_all;
 	memcpy(init->cap, &a->cap, sizeof init->cap);
-	int e = VB_DEAD(q) || (a->srq && !init->srq) ? EIO : vb_engine->create_qp(init, &q->h);
+	int lost = VB_LOST(pd, pd) || VB_LOST(cq, a->send_cq) || VB_LOST(cq, a->recv_cq) || VB_LOST(srq, a->srq);
+	int e = VB_DEAD(q) || lost ? EIO : vb_engine->create_qp(init, &q->h);
 	if (e) {
 		free_qp(q);
 		VB_FAIL(e, NULL);
@@ -80,6 +81,9 @@ struct ibv_qp *vb_create_qp_ex(struct ibv_context *x, struct ibv_qp_init_attr_ex
 
 	if (a->comp_mask & ~known)
 		VB_FAIL(EOPNOTSUPP, NULL);
+	if ((a->comp_mask & IBV_QP_INIT_ATTR_XRCD && VB_LOST(xrcd, a->xrcd)) ||
+	    (a->comp_mask & IBV_QP_INIT_ATTR_IND_TABLE && VB_LOST(table, a->rwq_ind_tbl)))
+		VB_FAIL(EIO, NULL);
 	if (a->comp_mask & IBV_QP_INIT_ATTR_XRCD)
 		init.xrcd = VB_H(xrcd, a->xrcd);
 	if (a->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) {
@@ -178,7 +182,7 @@ int vb_modify_qp_rate_limit(struct ibv_qp *o, struct ibv_qp_rate_limit_attr *a)
 int ibv_set_ece(struct ibv_qp *o, struct ibv_ece *ece)
 {
 	struct vb_qp *q = VB(qp, o);
-	int e = ece->comp_mask || VB_DEAD(q) ? EINVAL : vb_engine->set_ece(q->h, ece->vendor_id, ece->options);
+	int e = ece->comp_mask ? EINVAL : VB_DEAD(q) ? EIO : vb_engine->set_ece(q->h, ece->vendor_id, ece->options);
 
 	return vb_told(e);
 }

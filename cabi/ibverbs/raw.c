@@ -26,7 +26,8 @@ struct ibv_wq *vb_create_wq(struct ibv_context *x, struct ibv_wq_init_attr *a)
 		VB_FAIL(ENOMEM, NULL);
 	init.context = w;
 	w->gen = vb_gen(c);
-	int e = VB_DEAD(w) ? EIO : vb_engine->create_wq(c->h, &init, &w->h);
+	int lost = VB_LOST(pd, a->pd) || VB_LOST(cq, a->cq);
+	int e = VB_DEAD(w) || lost ? EIO : vb_engine->create_wq(c->h, &init, &w->h);
 	if (e) {
 		free(w);
 		VB_FAIL(e, NULL);
@@ -82,8 +83,11 @@ struct ibv_rwq_ind_table *vb_create_table(struct ibv_context *x, struct ibv_rwq_
 	struct vb_table *t = calloc(1, sizeof *t);
 	void **wqs = calloc((size_t)1 << a->log_ind_tbl_size, sizeof *wqs);
 	int e = t && wqs ? 0 : ENOMEM;
-	for (size_t i = 0; !e && i < (size_t)1 << a->log_ind_tbl_size; i++)
+	for (size_t i = 0; !e && i < (size_t)1 << a->log_ind_tbl_size; i++) {
 		wqs[i] = VB_H(wq, a->ind_tbl[i]);
+		if (VB_LOST(wq, a->ind_tbl[i]))
+			e = EIO;
+	}
 	if (!e)
 		e = (t->gen = vb_gen(c)) != vb_generation ? EIO : vb_engine->create_ind_table(c->h, a->log_ind_tbl_size, wqs, &num, &t->h);
 	free(wqs);

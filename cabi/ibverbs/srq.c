@@ -52,6 +52,9 @@ struct ibv_srq *vb_create_srq_ex(struct ibv_context *x, struct ibv_srq_init_attr
 		VB_FAIL(EOPNOTSUPP, NULL);
 	if (!(a->comp_mask & IBV_SRQ_INIT_ATTR_PD) || !a->pd)
 		VB_FAIL(EINVAL, NULL);
+	if ((a->comp_mask & IBV_SRQ_INIT_ATTR_XRCD && VB_LOST(xrcd, a->xrcd)) ||
+	    (a->comp_mask & IBV_SRQ_INIT_ATTR_CQ && VB_LOST(cq, a->cq)))
+		VB_FAIL(EIO, NULL);
 	if (a->comp_mask & IBV_SRQ_INIT_ATTR_XRCD)
 		init.xrcd = VB_H(xrcd, a->xrcd);
 	if (a->comp_mask & IBV_SRQ_INIT_ATTR_CQ)

@@ -1,6 +1,7 @@
 // A program that has a device forks. Children and grandchildren open a device of their own and use the context of the
 // parent, whose objects answer EIO there. Each line of the output is the number of the first QP of a child.
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,15 +110,31 @@ static struct ibv_ah *address(struct ibv_pd *pd)
 static struct ibv_comp_channel *channel;
 static struct ibv_dm *dm;
 static struct ibv_srq *srq;
+static struct ibv_td *td;
+static struct ibv_xrcd *xrcd;
 
 // foreign gives objects of the parent to calls that make objects of this process.
-static void foreign(struct ibv_context *c, struct ibv_pd *pd)
+static void foreign(struct ibv_context *c, struct ibv_pd *pd, struct ibv_pd *pd_of_parent, struct ibv_cq *cq_of_parent)
 {
 	struct ibv_cq *own = ibv_create_cq(c, 8, NULL, NULL, 0);
 	struct ibv_qp_init_attr in = {.send_cq = own, .recv_cq = own, .srq = srq, .qp_type = IBV_QPT_RC,
 				      .cap = {4, 4, 1, 1, 0}};
 
+	struct ibv_parent_domain_init_attr domain = {.pd = pd, .td = td};
+	struct ibv_wq_init_attr wq = {.wq_type = IBV_WQT_RQ, .max_wr = 4, .max_sge = 1, .pd = pd, .cq = cq_of_parent};
+	struct ibv_srq_init_attr_ex shared = {.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .pd = pd,
+					      .xrcd = xrcd, .cq = own, .comp_mask = IBV_SRQ_INIT_ATTR_TYPE |
+					      IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_PD};
+
 	CHECK(own && !ibv_create_qp(pd, &in) && errno == EIO);
+	in.srq = NULL;
+	CHECK(!ibv_create_qp(pd_of_parent, &in) && errno == EIO);
+	in.recv_cq = cq_of_parent;
+	CHECK(!ibv_create_qp(pd, &in) && errno == EIO);
+	CHECK(!ibv_create_wq(c, &wq) && errno == EIO);
+	CHECK(!ibv_create_srq_ex(c, &shared) && errno == EIO);
+	CHECK(!ibv_alloc_parent_domain(c, &domain) && errno == EIO);
+	CHECK(!ibv_dealloc_td(td) && !ibv_close_xrcd(xrcd));
 	CHECK(!ibv_destroy_cq(own) && !ibv_destroy_srq(srq));
 	CHECK(!ibv_create_cq(c, 8, NULL, channel, 0) && errno == EIO);
 	CHECK(!ibv_reg_dm_mr(pd, dm, 0, 64, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE) && errno == EIO);
@@ -136,7 +153,7 @@ static void child(struct ibv_context *of_parent, struct ibv_pd *pd, struct ibv_c
 	traffic(of_parent);
 	struct ibv_pd *own = ibv_alloc_pd(c);
 	CHECK(own && post_to(own, ah) == EINVAL);
-	foreign(c, own);
+	foreign(c, own, pd, cq);
 	CHECK(!ibv_dealloc_pd(own));
 	pid_t pid = fork();
 	if (!pid) {
@@ -165,8 +182,12 @@ int main(int argc, char **argv)
 	CHECK(!post_to(pd, ah));
 	struct ibv_alloc_dm_attr size = {.length = 64};
 	struct ibv_srq_init_attr few = {.attr = {.max_wr = 4, .max_sge = 1}};
+	struct ibv_xrcd_init_attr domain = {.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1,
+					    .oflags = O_CREAT};
+	struct ibv_td_init_attr none = {};
 	CHECK(srq = ibv_create_srq(pd, &few));
 	CHECK((channel = ibv_create_comp_channel(c)) && (dm = ibv_alloc_dm(c, &size)));
+	CHECK((td = ibv_alloc_td(c, &none)) && (xrcd = ibv_open_xrcd(c, &domain)));
 	for (int i = 0; i < CHILDREN; i++) {
 		pids[i] = fork();
 		if (!pids[i]) {
