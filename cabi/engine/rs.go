@@ -103,7 +103,12 @@ func buffers(iov *C.struct_vrb_rs_iov, n C.int) ([][]byte, error) {
 		if v.length == 0 {
 			continue
 		}
-		b, err := bytesAt(v.base, v.length)
+		// A length may go beyond the end of all memory: less is received than there is room for.
+		length, addr := uint64(v.length), uint64(uintptr(v.base))
+		if addr < addressSpace-1 {
+			length = min(length, addressSpace-1-addr)
+		}
+		b, err := bytesAt(v.base, C.uint64_t(length))
 		if err != nil {
 			return nil, syscall.EFAULT
 		}
