@@ -223,10 +223,10 @@ func vrb_rs_iomap(h, buf unsafe.Pointer, n C.uint64_t, prot C.int, offset C.int6
 //export vrb_rs_iounmap
 func vrb_rs_iounmap(h, buf unsafe.Pointer, n C.uint64_t) C.int {
 	b, err := bytesAt(buf, n)
-	if err == nil {
-		err = rs(h).IOUnmap(b)
+	if err != nil {
+		return C.int(syscall.EINVAL) // as for other memory that is no map
 	}
-	return errno(err)
+	return errno(rs(h).IOUnmap(b))
 }
 
 //export vrb_rs_iowrite

@@ -338,6 +338,7 @@ static void sockets(void)
 	MUST(rrecv(s, buf, 2, 0) == 2 && rread(s, buf + 2, SIZE_MAX) == 2 && !strcmp(buf, "1234"));
 	MUST(!rfcntl(s, F_SETFL, O_NONBLOCK));
 	FAILS(rread(s, buf, 1), EAGAIN);
+	FAILS(riounmap(s, buf, SIZE_MAX), EINVAL); // no map has it
 	MUST(!rclose(c) && rpoll(p, 1, 5000) == 1 && !rclose(s) && !rclose(l));
 	FAILS(rclose(l), EBADF);
 }
