@@ -71,6 +71,9 @@ func vrb_cm_create_id(ch unsafe.Pointer, ps C.uint32_t, context unsafe.Pointer, 
 
 //export vrb_cm_create_ep
 func vrb_cm_create_ep(ch unsafe.Pointer, ai *C.struct_vrb_cm_ai, ctx unsafe.Pointer, out *unsafe.Pointer) C.int {
+	if ai.ps > 0xffff {
+		return C.int(syscall.EINVAL)
+	}
 	res := &rdmacm.AddrInfo{Flags: rdmacm.AIFlags(ai.flags), QPType: verbs.QPType(ai.qp_type),
 		PortSpace: rdmacm.PortSpace(ai.ps)}
 	if err := endpointAddrs(res, ai.src, ai.dst); err != nil {

@@ -97,8 +97,21 @@ static void extended(void)
 	rdma_freeaddrinfo(passive);
 }
 
+// spaces has a port space that does not exist, but whose low bits do.
+static void spaces(void)
+{
+	struct rdma_addrinfo *passive = look("0", RAI_PASSIVE, RDMA_PS_TCP);
+	struct rdma_cm_id *id;
+
+	passive->ai_port_space |= 1 << 16;
+	FAILS(rdma_create_id(NULL, &id, NULL, passive->ai_port_space), EINVAL);
+	FAILS(rdma_create_ep(&id, passive, NULL, NULL), EINVAL);
+	rdma_freeaddrinfo(passive);
+}
+
 int main(void)
 {
+	spaces();
 	datagrams();
 	queues();
 	extended();
