@@ -56,6 +56,9 @@ func vrb_create_qp(init *C.struct_vrb_qp_init, out *unsafe.Pointer) C.int {
 	if init.ind_tbl != nil {
 		in.RWQIndTbl = (*tableObj)(init.ind_tbl).RWQIndTable
 	}
+	if init.hash_key == nil && init.hash_key_len > 0 {
+		return C.int(syscall.EINVAL)
+	}
 	if init.hash_key != nil || init.hash_function != 0 {
 		in.RxHashConf = &verbs.RxHashConf{Function: verbs.RxHashFunction(init.hash_function),
 			Key:    C.GoBytes(unsafe.Pointer(init.hash_key), C.int(init.hash_key_len)),
