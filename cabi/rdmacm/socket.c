@@ -72,10 +72,10 @@ int rs_of_parent(int fd)
 
 int rs_missing(int fd) { return rs_of_parent(fd) ? EIO : EBADF; }
 
-// give returns a number for a socket; -1 with errno set on failure, and the socket is closed then. It is that of a socket
-// of the kernel that has no connection, so that files of the process and other programs, which it executes, know what it
-// is. A preloaded library may have another function socket.
-static int give(void *h)
+// number returns a number for a socket; -1 with errno set on failure. It is that of a socket of the kernel that has no
+// connection, so that files of the process and other programs, which it executes, know what it is. A preloaded library
+// may have another function socket.
+static int number(void)
 {
 	int fd = syscall(SYS_socket, AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int e = fd < 0 ? errno : fd >= FD_LIMIT ? EMFILE : 0;
@@ -88,15 +88,25 @@ static int give(void *h)
 		else
 			e = ENOMEM;
 	}
-	if (!e)
-		*slot_of(fd) = (struct slot){h, *generation};
 	pthread_mutex_unlock(&mu);
 	if (!e)
 		return fd;
 	if (fd >= 0)
 		close(fd);
-	rs_engine->close(h);
 	return cm_result(e);
+}
+
+// give gives a number to the socket that a call has made, and returns it. If the call has failed, e is its errno.
+static int give(int fd, int e, void *h)
+{
+	if (e) {
+		close(fd);
+		return cm_result(e);
+	}
+	pthread_mutex_lock(&mu);
+	*slot_of(fd) = (struct slot){h, *generation};
+	pthread_mutex_unlock(&mu);
+	return fd;
 }
 
 // RS_CALL calls the engine with the socket of a number; rs_missing without one. The number is looked up once: another
@@ -110,11 +120,12 @@ static int give(void *h)
 int rsocket(int domain, int type, int protocol)
 {
 	void *h = NULL;
-	int e = rs_load();
+	int e = rs_load(), fd = e ? cm_result(e) : number();
 
-	if (!e)
-		e = rs_engine->socket(domain, type, protocol, &h);
-	return e ? cm_result(e) : give(h);
+	if (fd < 0)
+		return -1;
+	e = rs_engine->socket(domain, type, protocol, &h);
+	return give(fd, e, h);
 }
 
 int rclose(int fd)
@@ -162,16 +173,19 @@ static void put(const struct sockaddr_storage *from, struct sockaddr *to, sockle
 	*n = whole;
 }
 
+// raccept has the number before the connection, which otherwise would be lost if there is no free descriptor.
 int raccept(int fd, struct sockaddr *a, socklen_t *n)
 {
 	struct sockaddr_storage from = {0};
 	void *h = NULL;
-	int e = RS_CALL(fd, accept, &h, &from);
+	int e = rs_handle(fd) ? 0 : rs_missing(fd), new = e ? cm_result(e) : number();
 
-	if (e)
-		return cm_result(e);
-	put(&from, a, n);
-	return give(h);
+	if (new < 0)
+		return -1;
+	e = RS_CALL(fd, accept, &h, &from);
+	if (!e)
+		put(&from, a, n);
+	return give(new, e, h);
 }
 
 static int name(int fd, int peer, struct sockaddr *a, socklen_t *n)

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -365,6 +366,31 @@ static void datagrams(void)
 	MUST(!rclose(to) && !rclose(from));
 }
 
+// full accepts a connection while the process may have no more descriptors: the connection waits, as with accept.
+static void full(void)
+{
+	struct sockaddr_in a = local(0);
+	socklen_t n = sizeof a;
+	struct rlimit before, now;
+	char buf[4] = "";
+	int l = rsocket(AF_INET, SOCK_STREAM, 0), c = rsocket(AF_INET, SOCK_STREAM, 0), next = dup(0);
+
+	MUST(l >= 0 && c >= 0 && next >= 0 && !close(next) && !getrlimit(RLIMIT_NOFILE, &before));
+	MUST(!rbind(l, (struct sockaddr *)&a, n) && !rlisten(l, 5) && !rgetsockname(l, (struct sockaddr *)&a, &n));
+	MUST(!rconnect(c, (struct sockaddr *)&a, n) && rwrite(c, "abc", 3) == 3);
+	now = before;
+	now.rlim_cur = next;
+	MUST(!setrlimit(RLIMIT_NOFILE, &now));
+	FAILS(raccept(l, NULL, NULL), EMFILE);
+	struct pollfd waits = {.fd = l, .events = POLLIN};
+	MUST(!setrlimit(RLIMIT_NOFILE, &before) && rpoll(&waits, 1, 5000) == 1);
+	int s = raccept(l, NULL, NULL);
+	MUST(s >= 0 && rread(s, buf, 3) == 3 && !strcmp(buf, "abc") && !rfcntl(l, F_SETFL, O_NONBLOCK));
+	FAILS(raccept(l, NULL, NULL), EAGAIN);
+	MUST((next = dup(0)) >= 0 && next < s + 3 && !close(next)); // calls that fail leave no descriptor
+	MUST(!rclose(s) && !rclose(c) && !rclose(l));
+}
+
 static atomic_int current, over;
 
 // use calls what it can with the number of a socket.
@@ -541,6 +567,7 @@ int main(void)
 	endpoints(FAMILY_IB);
 	sockets();
 	datagrams();
+	full();
 	joined();
 	watched();
 	shared();
