@@ -247,7 +247,7 @@ int rdma_resolve_addr(struct rdma_cm_id *o, struct sockaddr *src, struct sockadd
 	struct cm_id *id = CM_ID(o);
 	socklen_t n = cm_addr_len(dst);
 
-	if (!n || (src && !cm_addr_len(src)))
+	if (!n || (src && src->sa_family != dst->sa_family))
 		return cm_result(EINVAL);
 	int e = CM_CALL(id, resolve_addr, src, dst, timeout_ms);
 	if (e)

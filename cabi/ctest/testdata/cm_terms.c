@@ -5,6 +5,10 @@
 
 #include "check.h"
 
+#ifndef AF_IB
+#define AF_IB 27
+#endif
+
 // FAILS requires -1 and an errno, whatever errno was before.
 #define FAILS(call, want) MUST((errno = ENOTTY, (call)) == -1 && errno == (want))
 
@@ -109,9 +113,26 @@ static void spaces(void)
 	rdma_freeaddrinfo(passive);
 }
 
+// families resolves addresses of two families.
+static void families(void)
+{
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP, .ai_family = AF_IB, .ai_flags = RAI_NUMERICHOST | RAI_FAMILY};
+	struct rdma_addrinfo *ip = look("7", 0, RDMA_PS_TCP), *ib;
+	struct rdma_cm_id *id;
+
+	MUST(!rdma_getaddrinfo("127.0.0.1", "7", &hints, &ib) && ib->ai_family == AF_IB);
+	MUST(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
+	FAILS(rdma_resolve_addr(id, ip->ai_dst_addr, ib->ai_dst_addr, 1000), EINVAL);
+	FAILS(rdma_resolve_addr(id, ib->ai_dst_addr, ip->ai_dst_addr, 1000), EINVAL);
+	MUST(!rdma_resolve_addr(id, NULL, ip->ai_dst_addr, 1000) && !rdma_destroy_id(id));
+	rdma_freeaddrinfo(ip);
+	rdma_freeaddrinfo(ib);
+}
+
 int main(void)
 {
 	spaces();
+	families();
 	datagrams();
 	queues();
 	extended();
