@@ -47,6 +47,24 @@ int rdma_listen(struct rdma_cm_id *o, int backlog)
 	return cm_result(e ? e : cm_learn(id));
 }
 
+static uint8_t least(uint8_t n, int limit) { return n < limit ? n : limit; }
+
+// as_requested replaces the numbers that stand for those of the request, at most what the device can. It returns 0 or
+// an errno.
+static int as_requested(struct cm_id *id, struct vrb_cm_param *to)
+{
+	struct ibv_device_attr most;
+	int e = id->o.verbs ? ibv_query_device(id->o.verbs, &most) : EINVAL;
+
+	if (e)
+		return e;
+	if (to->responder_resources == RDMA_MAX_RESP_RES)
+		to->responder_resources = least(id->responder_resources, most.max_qp_rd_atom);
+	if (to->initiator_depth == RDMA_MAX_INIT_DEPTH)
+		to->initiator_depth = least(id->initiator_depth, most.max_qp_init_rd_atom);
+	return 0;
+}
+
 // answer connects the QP and accepts.
 static int answer(struct cm_id *id, const struct rdma_conn_param *p)
 {
@@ -55,11 +73,8 @@ static int answer(struct cm_id *id, const struct rdma_conn_param *p)
 
 	if (id->o.qp_type == IBV_QPT_UD)
 		return CM_CALL(id, accept, &to);
-	if (to.responder_resources == RDMA_MAX_RESP_RES)
-		to.responder_resources = id->responder_resources;
-	if (to.initiator_depth == RDMA_MAX_INIT_DEPTH)
-		to.initiator_depth = id->initiator_depth;
-	if (id->o.qp)
+	e = as_requested(id, &to);
+	if (!e && id->o.qp)
 		e = cm_connect_qp(id, to.responder_resources, to.initiator_depth);
 	if (e) // perhaps of a connection that was accepted before, which goes on
 		return e;
