@@ -23,7 +23,14 @@ struct repoll {
 static pthread_mutex_t all_mu = PTHREAD_MUTEX_INITIALIZER;
 static struct repoll *all;
 
-static void after_fork(void) { pthread_mutex_init(&all_mu, NULL); }
+// after_fork runs in the child, in which no other thread holds a lock.
+static void after_fork(void)
+{
+	pthread_mutex_init(&all_mu, NULL);
+	for (struct repoll *r = all; r; r = r->next)
+		pthread_mutex_init(&r->mu, NULL);
+}
+
 static void hook(void) { pthread_atfork(NULL, NULL, after_fork); }
 
 // borrow returns the instance with a number; NULL for none. The caller drops it.
@@ -146,6 +153,18 @@ static int change(struct repoll *r, int op, int fd, const struct epoll_event *e)
 	r->fds[i] = (struct pollfd){.fd = fd, .events = e->events & (POLLIN | POLLOUT | POLLPRI)};
 	r->data[i] = e->data;
 	return 0;
+}
+
+void repoll_forget(int fd)
+{
+	pthread_mutex_lock(&all_mu);
+	for (struct repoll *r = all; r; r = r->next) {
+		pthread_mutex_lock(&r->mu);
+		if (!change(r, EPOLL_CTL_DEL, fd, NULL))
+			eventfd_write(r->fd, 1); // those that wait have it in their lists
+		pthread_mutex_unlock(&r->mu);
+	}
+	pthread_mutex_unlock(&all_mu);
 }
 
 int repoll_ctl(int epfd, int op, int fd, struct epoll_event *e)

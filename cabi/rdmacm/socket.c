@@ -136,6 +136,7 @@ int rclose(int fd)
 	if (!h)
 		return cm_result(repoll_close(fd));
 	int e = s->gen == *generation ? rs_engine->close(h) : 0;
+	repoll_forget(fd);
 	close(fd);
 	return cm_result(e);
 }

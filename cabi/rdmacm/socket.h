@@ -67,4 +67,7 @@ int repoll_wait(int epfd, struct epoll_event *, int most, int timeout_ms);
 // repoll_close is rclose of an instance of repoll. It returns 0, or EBADF for another number.
 RS_HIDDEN int repoll_close(int fd);
 
+// repoll_forget removes a socket that is closed from all instances, while it has its number.
+RS_HIDDEN void repoll_forget(int fd);
+
 #endif

@@ -467,8 +467,12 @@ static void watched(void)
 	MUST(!repoll_ctl(r, EPOLL_CTL_DEL, s, NULL) && repoll_ctl(r, EPOLL_CTL_DEL, s, NULL) == ENOENT);
 	int closed = rsocket(AF_INET, SOCK_STREAM, 0);
 	MUST(closed >= 0 && !repoll_ctl(r, EPOLL_CTL_ADD, closed, &e) && !rclose(closed));
-	MUST(repoll_wait(r, got, 4, 10) == 0); // it sleeps: the closed socket is not in the list any more
-	MUST(repoll_ctl(r, EPOLL_CTL_DEL, closed, NULL) == ENOENT);
+	int again = rsocket(AF_INET, SOCK_STREAM, 0); // has the number of the socket that was closed
+	MUST(again == closed && !repoll_ctl(r, EPOLL_CTL_ADD, again, &e) && !rclose(again));
+	int twice[2];
+	MUST(!pipe(twice) && !repoll_ctl(r, EPOLL_CTL_ADD, twice[0], &e) && !close(twice[0]));
+	MUST(repoll_wait(r, got, 4, 10) == 0); // it sleeps: the closed descriptor is not in the list any more
+	MUST(repoll_ctl(r, EPOLL_CTL_DEL, twice[0], NULL) == ENOENT && !close(twice[1]));
 	MUST(!pthread_create(&thread, NULL, watch, (void *)(intptr_t)r) && !rclose(r));
 	MUST(!pthread_join(thread, &result)); // closed before or while it waits
 	MUST((intptr_t)result == EBADF || (intptr_t)result == EINVAL);
