@@ -56,7 +56,7 @@ func TestC_PARM_09_AcceptTakesNoMoreThanTheDeviceCan(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	source := uint16(c.LocalAddr().(*net.UDPAddr).Port) //nolint:gosec // a port has 16 bits
+	source := uint16(c.LocalAddr().(*net.UDPAddr).Port)
 	b := request(from, netip.AddrPortFrom(to, uint16(port)), 200)
 	wire.NewFlow(from, to, source, wire.Port).Seal(b, 0)
 	if _, err := c.Write(b); err != nil {

@@ -100,7 +100,7 @@ void cm_fail_qp(struct cm_id *id)
 		ibv_modify_qp(id->o.qp, &a, IBV_QP_STATE);
 }
 
-// check refuses other CQs than those that the ID has, and completes the attributes with the ID's PD, XRC domain and SRQ.
+// check refuses other CQs than those that the ID has. It completes the attributes with the ID's PD, XRC domain and SRQ.
 static int check(struct cm_id *id, struct ibv_qp_init_attr_ex *a)
 {
 	if (id->o.qp || !id->o.verbs)

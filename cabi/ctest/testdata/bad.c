@@ -227,8 +227,10 @@ static void frames(void)
 	MUST(table);
 	BOTH(ibv_destroy_wq(wq), EBUSY);
 	struct ibv_qp_init_attr_ex spread = {.qp_type = IBV_QPT_RAW_PACKET, .pd = pd, .rwq_ind_tbl = table,
-					     .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH,
-					     .rx_hash_conf = {.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ, .rx_hash_key_len = 40}};
+					     .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE |
+							  IBV_QP_INIT_ATTR_RX_HASH,
+					     .rx_hash_conf = {.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ,
+							      .rx_hash_key_len = 40}};
 	NONE(ibv_create_qp_ex(ctx, &spread), EINVAL); // no key
 	WANT(ibv_destroy_rwq_ind_table(table), 0);
 	WANT(ibv_destroy_wq(wq), 0);

@@ -9,6 +9,9 @@
 #define AF_IB 27
 #endif
 
+// Not in the installed header.
+int rdma_create_srq_ex(struct rdma_cm_id *, struct ibv_srq_init_attr_ex *);
+
 // FAILS requires -1 and an errno, whatever errno was before.
 #define FAILS(call, want) MUST((errno = ENOTTY, (call)) == -1 && errno == (want))
 
@@ -55,7 +58,8 @@ static void datagrams(void)
 // queues gives an ID whose CQs outlast its QP other ones.
 static void queues(void)
 {
-	struct ibv_qp_init_attr own = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}}, beside = own, other = own, same = own;
+	struct ibv_qp_init_attr own = {.qp_type = IBV_QPT_RC, .cap = {4, 4, 1, 1, 0}}, beside = own, other = own;
+	struct ibv_qp_init_attr same = own;
 	struct rdma_addrinfo *passive = look("0", RAI_PASSIVE, RDMA_PS_TCP);
 	struct rdma_cm_id *id;
 
@@ -116,7 +120,8 @@ static void spaces(void)
 // families resolves addresses of two families.
 static void families(void)
 {
-	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP, .ai_family = AF_IB, .ai_flags = RAI_NUMERICHOST | RAI_FAMILY};
+	struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP, .ai_family = AF_IB,
+				      .ai_flags = RAI_NUMERICHOST | RAI_FAMILY};
 	struct rdma_addrinfo *ip = look("7", 0, RDMA_PS_TCP), *ib;
 	struct rdma_cm_id *id;
 
