@@ -49,31 +49,31 @@ func TestSRQThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// The CQ of an SRQ serves the ID until its QP is destroyed too. An SRQ that cannot be made beside a QP takes no CQ
-// away.
-func TestCQOfAnSRQBesideAQP(t *testing.T) {
+// The CQ of a QP stays when an SRQ goes that has used it too, or that cannot be made.
+func TestCQOfAQPBesideAnSRQ(t *testing.T) {
 	dev, err := rdmatest.New(rdmatest.Config{RealTime: true}).NewDevice("a", fuzzHere)
 	ok := FatalOn(t)
 	ok(err)
 	h := NewHost(dev)
 	id := boundID(t, h)
-	id.ps, id.qpType = PSIB, verbs.QPTypeXRCRecv
-	attr := verbs.SRQAttr{MaxWR: 1, MaxSGE: 1}
-	ok(id.CreateSRQ(nil, &verbs.SRQInitAttr{Attr: attr}))
-	ok(id.CreateQP(nil, &verbs.QPInitAttr{}))
-	cq := id.RecvCQ()
+	xrc := func(sge uint32) *verbs.SRQInitAttr {
+		return &verbs.SRQInitAttr{Type: verbs.SRQTypeXRC, Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: sge}}
+	}
+	ok(id.CreateQP(nil, &verbs.QPInitAttr{Cap: verbs.QPCap{MaxRecvWR: 1, MaxRecvSGE: 1}}))
+	cq, ch := id.RecvCQ(), id.RecvCQChannel()
+	ok(id.CreateSRQ(nil, xrc(1)))
 	ok(id.DestroySRQ())
-	if cq == nil || id.RecvCQ() != cq {
+	if cq == nil || ch == nil || id.RecvCQ() != cq || id.RecvCQChannel() != ch {
 		t.Error("the CQ has gone with the SRQ")
 	}
-	if err := id.CreateSRQ(nil, &verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: 1, MaxSGE: 1 << 20}}); err == nil {
+	if err := id.CreateSRQ(nil, xrc(1<<20)); err == nil {
 		t.Error("an SRQ was made")
 	}
-	if id.RecvCQ() != cq {
+	if id.RecvCQ() != cq || id.RecvCQChannel() != ch {
 		t.Error("the CQ has gone with an SRQ that was not made")
 	}
 	ok(id.DestroyQP())
-	if id.RecvCQ() != nil {
+	if id.RecvCQ() != nil || id.RecvCQChannel() != nil {
 		t.Error("the CQ is left after the QP")
 	}
 	ok(errors.Join(id.Close(), h.Close()))

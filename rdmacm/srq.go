@@ -46,9 +46,7 @@ func (id *ID) CreateSRQ(pd *verbs.PD, init *verbs.SRQInitAttr) error {
 	}
 	srq, err := pd.CreateSRQ(&want)
 	if err != nil {
-		if id.qp == nil {
-			id.destroyCQs()
-		}
+		id.destroyCQs() // those of the QP stay, as long as it uses them
 		return id.because(op, err)
 	}
 	init.Attr, init.TMCap = want.Attr, want.TMCap
@@ -81,8 +79,6 @@ func (id *ID) destroySRQ() error {
 		return id.because("destroy_srq", err)
 	}
 	id.srq = nil
-	if id.qp == nil {
-		id.destroyCQs()
-	}
+	id.destroyCQs() // those of the QP stay, as long as it uses them
 	return nil
 }

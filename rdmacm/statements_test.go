@@ -172,6 +172,37 @@ func TestC_QP_13_14_C_SRQ_04_07_08_Extended(t *testing.T) {
 	})
 }
 
+// The CQ that CreateSRQ has made goes with the SRQ, also if the ID has a QP, which does not use it: the next one has
+// its own size.
+func TestC_SRQ_09_TheCQGoesWithTheSRQ(t *testing.T) {
+	in(t, func(w *world) {
+		res := must(rdmacm.GetAddrInfo(bg, addrB.String(), "7471",
+			&rdmacm.AddrInfo{Flags: rdmacm.RAIPassive, PortSpace: rdmacm.PSIB, QPType: verbs.QPTypeXRCRecv}))(w)
+		id := must(w.b.CreateEP(bg, res, nil, nil))(w)
+		w.ok(id.CreateQP(nil, qpInit()))
+		attr := func(wr, sge uint32) *verbs.SRQInitAttr {
+			return &verbs.SRQInitAttr{Attr: verbs.SRQAttr{MaxWR: wr, MaxSGE: sge}}
+		}
+		gone := func(after string) {
+			t.Helper()
+			if id.RecvCQ() != nil || id.RecvCQChannel() != nil {
+				t.Errorf("after %s the CQ or its channel is left", after)
+			}
+		}
+		w.errno(id.CreateSRQ(nil, attr(2, 1<<20)), syscall.EINVAL)
+		gone("a failure")
+		for _, n := range []uint32{2, 1000} {
+			w.ok(id.CreateSRQ(nil, attr(n, 1)))
+			if c := id.RecvCQ().Cap(); c < int(n) {
+				t.Errorf("a CQ of %d for %d receives", c, n)
+			}
+			w.ok(id.DestroySRQ())
+			gone("DestroySRQ")
+		}
+		w.ok(id.Close())
+	})
+}
+
 func TestC_LIS_03_C_ADDR_04_AutomaticPorts(t *testing.T) {
 	in(t, func(w *world) {
 		l := w.newEnd(w.b, rdmacm.PSTCP)
