@@ -202,19 +202,29 @@ func (id *ID) reply(op string, p *ConnParam) (*cm.AcceptParams, error) {
 		if err := id.checkPrivate(op, len(p.PrivateData), cmmsg.KindREP.PrivateLen()); err != nil {
 			return nil, err
 		}
-		p = p.orDefaults(&ConnParam{ResponderResources: MaxRespRes, InitiatorDepth: MaxInitDepth, RNRRetryCount: a.RNRRetry})
-		if p.ResponderResources != MaxRespRes {
-			a.ResponderResources = p.ResponderResources
-		}
-		if p.InitiatorDepth != MaxInitDepth {
-			a.InitiatorDepth = p.InitiatorDepth
-		}
+		p = id.orAsked(p, a.RNRRetry)
+		a.ResponderResources, a.InitiatorDepth = p.ResponderResources, p.InitiatorDepth
 		a.RNRRetry, a.FlowControl, a.Private = min(7, p.RNRRetryCount), p.FlowControl, p.PrivateData
 	}
 	a.QPN, a.SRQ = id.ownQP(p)
 	a.ECE = cmmsg.ECE{Vendor: id.ece.VendorID, Options: id.ece.Options}
 	id.respRes, id.initDepth = a.ResponderResources, a.InitiatorDepth
 	return a, nil
+}
+
+// orAsked replaces the numbers of Accept that stand for a default, and the maximum: both are what the request asks
+// for, as far as the device can, since the peer's QP takes no more.
+//
+// +checklocks:id.mu
+func (id *ID) orAsked(p *ConnParam, rnrRetry uint8) *ConnParam {
+	q := p.orDefaults(&ConnParam{ResponderResources: MaxRespRes, InitiatorDepth: MaxInitDepth, RNRRetryCount: rnrRetry})
+	if q.ResponderResources == MaxRespRes {
+		q.ResponderResources = id.respRes
+	}
+	if q.InitiatorDepth == MaxInitDepth {
+		q.InitiatorDepth = id.initDepth
+	}
+	return q
 }
 
 // acceptLookup sends the peer the QP that serves it.

@@ -20,8 +20,8 @@ type ConnParam struct {
 	PrivateData []byte
 
 	// ResponderResources is how many READs and atomics of the peer this side takes at a time, InitiatorDepth how
-	// many this side has outstanding; 0xFF means the device's maximum. By default Connect takes that, and Accept what
-	// the request has. An event has the values that suit the peer.
+	// many this side has outstanding. 0xFF, the default, means the device's maximum; in Accept at most what the request
+	// has. An event has the values that suit the peer.
 	ResponderResources uint8
 	InitiatorDepth     uint8
 

@@ -415,7 +415,7 @@ func (id *ID) acceptByKernel(op string, p *ConnParam) error {
 		}
 		q = p
 	}
-	q = q.orDefaults(&ConnParam{ResponderResources: id.respRes, InitiatorDepth: id.initDepth, RNRRetryCount: id.rnrRetry})
+	q = id.orAsked(q, id.rnrRetry)
 	id.respRes = least(q.ResponderResources, id.dev.attr.MaxQPRdAtom)
 	id.initDepth = least(q.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
 	var err error

@@ -250,7 +250,7 @@ func TestKernelAccepts(t *testing.T) {
 		{&ConnParam{PrivateData: []byte("yes"), FlowControl: true, ResponderResources: 2, InitiatorDepth: 1, RetryCount: 5,
 			RNRRetryCount: 7}, `"yes" flow true rd 2/1 retry 5/7`, 2, 1},
 		{&ConnParam{ResponderResources: MaxRespRes, InitiatorDepth: MaxInitDepth, RNRRetryCount: Zero},
-			`"" flow false rd 128/128 retry 0/0`, 128, 128},
+			`"" flow false rd 5/6 retry 0/0`, 5, 6}, // C-PARM-09: not more than the peer has asked for
 	} {
 		inKernel(t, verbs.TransportIB, func(w *kernelWorld) {
 			l := w.listening(PSTCP, netip.AddrPortFrom(fuzzHere, 5000), 2)

@@ -413,7 +413,7 @@ func (id *ID) acceptStream(op string, p *ConnParam) error {
 		if err := id.checkPrivate(op, len(p.PrivateData), iwarp.MaxPrivate); err != nil {
 			return err
 		}
-		q := p.orDefaults(&ConnParam{ResponderResources: ird, InitiatorDepth: ord})
+		q := id.orAsked(p, 0)
 		ird, ord = least(q.ResponderResources, id.dev.attr.MaxQPRdAtom), least(q.InitiatorDepth, id.dev.attr.MaxQPInitRdAtom)
 		o.Private = p.PrivateData
 	}

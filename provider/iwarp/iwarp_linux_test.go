@@ -246,6 +246,27 @@ func TestI_MPA_01_I_MPA_10_I_DDP_07_I_CLOSE_01_Connection(t *testing.T) {
 	}
 }
 
+// The maximum of Accept is what the request asks for, not the device's.
+func TestC_PARM_09_MaximumOfAccept(t *testing.T) {
+	h := newHost(t)
+	l, lch := listen(t, h)
+	id, ch := resolved(t, h, l.LocalAddr())
+	equip(t, id, ch)
+	must(t, id.Connect(t.Context(), &rdmacm.ConnParam{ResponderResources: 5, InitiatorDepth: 3}))
+	ev := event(t, lch, rdmacm.EventConnectRequest)
+	server := equip(t, ev.ID, lch)
+	must(t, ev.Ack())
+	must(t, server.Accept(t.Context(), &rdmacm.ConnParam{ResponderResources: rdmacm.MaxRespRes,
+		InitiatorDepth: rdmacm.MaxInitDepth}))
+	for ch, want := range map[*rdmacm.EventChannel][2]uint8{lch: {3, 5}, ch: {5, 3}} {
+		ev := event(t, ch, rdmacm.EventEstablished)
+		if got := [2]uint8{ev.Conn.ResponderResources, ev.Conn.InitiatorDepth}; got != want {
+			t.Errorf("%v has %v, want %v", ev.ID.LocalAddr(), got, want)
+		}
+		must(t, ev.Ack())
+	}
+}
+
 // A rejection brings its private data.
 func TestI_MPA_11_Reject(t *testing.T) {
 	h := newHost(t)
