@@ -206,18 +206,15 @@ int rselect(int n, fd_set *r, fd_set *w, fd_set *e, struct timeval *timeout)
 	if (timeout)
 		ms = timeout->tv_sec > INT_MAX / 1000 - 1 ? INT_MAX : timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000;
 	int ready = rpoll(fds, used, ms), closed = 0;
-	for (nfds_t i = 0; ready > 0 && i < used; i++)
-		closed |= fds[i].revents & POLLNVAL;
-	if (closed)
-		ready = cm_result(EBADF);
 	for (nfds_t i = 0, count = 0; ready >= 0 && i < used; i++) {
 		int fd = fds[i].fd;
 		short got = fds[i].revents;
 		count += keep(fd, r, got, POLLIN | POLLHUP | POLLERR);
 		count += keep(fd, w, got, POLLOUT | POLLERR);
-		count += keep(fd, e, got, POLLPRI | POLLERR | POLLHUP);
-		if (i == used - 1)
-			ready = count;
+		count += keep(fd, e, got, POLLPRI | POLLERR | POLLHUP | POLLNVAL);
+		closed |= got & POLLNVAL;
+		if (i == used - 1) // a closed descriptor that ends the wait is not the end of the time
+			ready = !count && closed ? cm_result(EBADF) : (int)count;
 	}
 	free(fds);
 	return ready;

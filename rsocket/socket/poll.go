@@ -2,6 +2,7 @@ package socket
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/verbena-rdma/verbena/rsocket/internal/sock"
@@ -230,7 +231,8 @@ type SelectSets struct {
 }
 
 // Select waits until one of the sockets and descriptors can be read, can be written or has an exceptional condition,
-// or until the timeout, as Poll does (rselect). It leaves the ready ones in the sets, and returns their number.
+// or until the timeout, as Poll does (rselect). It leaves the ready ones in the sets, and returns their number. A closed
+// one is exceptional; EBADF if it is not in Except and none is ready.
 func Select(sets *SelectSets, timeout time.Duration) (int, error) {
 	const exceptional = ^(PollIn | PollOut)
 	var fds []PollFD
@@ -245,7 +247,7 @@ func Select(sets *SelectSets, timeout time.Duration) (int, error) {
 	if _, err := Poll(fds, timeout); err != nil {
 		return 0, err
 	}
-	n := 0
+	n, closed := 0, slices.ContainsFunc(fds, func(f PollFD) bool { return f.Revents&PollNval != 0 })
 	keep := func(list []Handle, e Events) (kept []Handle) {
 		for i, h := range list {
 			if fds[i].Revents&e != 0 {
@@ -259,5 +261,8 @@ func Select(sets *SelectSets, timeout time.Duration) (int, error) {
 	sets.Read = keep(sets.Read, PollIn|PollHup)
 	sets.Write = keep(sets.Write, PollOut)
 	sets.Except = keep(sets.Except, exceptional)
+	if n == 0 && closed {
+		return 0, errBadSocket // the result would be that of the timeout
+	}
 	return n, nil
 }

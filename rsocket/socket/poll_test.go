@@ -274,6 +274,30 @@ func TestR_POLL_10_SelectTakesHangUp(t *testing.T) {
 	}
 }
 
+// A closed socket is exceptional. In another set it is an error: the result 0 would be that of the timeout.
+func TestR_POLL_10_SelectOfAClosedSocket(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		s, open := p.socket(p.A, socket.SockStream), p.socket(p.A, socket.SockDgram)
+		p.OK(s.Close())
+		h := []socket.Handle{{Socket: s}}
+		for name, sets := range map[string]socket.SelectSets{"read": {Read: h}, "write": {Write: h}} {
+			n, err := socket.Select(&sets, -1)
+			if p.errno(name, err, syscall.EBADF); n != 0 {
+				t.Errorf("%s: %d", name, n)
+			}
+		}
+		sets := socket.SelectSets{Read: h, Except: h}
+		if n, err := socket.Select(&sets, -1); n != 1 || err != nil || len(sets.Except) != 1 || len(sets.Read) != 0 {
+			t.Errorf("%d, %v, %+v", n, err, sets)
+		}
+		sets = socket.SelectSets{Read: h, Write: []socket.Handle{{Socket: open}}}
+		if n, err := socket.Select(&sets, -1); n != 1 || err != nil || len(sets.Write) != 1 {
+			t.Errorf("beside one that is ready: %d, %v, %+v", n, err, sets)
+		}
+		p.closeSockets(open)
+	})
+}
+
 // POLLOUT is set for a datagram socket while it has a free send slot. A new free slot wakes the waiters.
 func TestR_POLL_05_DatagramSendSlots(t *testing.T) {
 	socket.WakeUpEvery(t, time.Hour)
