@@ -44,7 +44,7 @@ const (
 	TCPKeepCnt    = 6  // without effect
 	TCPInfo       = 11 // read only: the state, 1 established, 2 connecting, 7 closed, 10 listening
 	TCPCongestion = 13 // without effect
-	IPTOS         = 1
+	IPTOS         = 1  // an int, or one byte as in C
 	IPv6V6Only    = 26
 )
 
@@ -118,9 +118,9 @@ func (s *Socket) OptionInt(level, name int) (int, error) {
 }
 
 // SetOption sets an option (rsetsockopt): the bytes of an int in the machine's byte order, of a struct linger, or of
-// an array of struct ibv_path_data. Errors are those of SetOptionInt. On Linux an option of a datagram socket whose
-// level is neither SolRDMA nor that of UDP is set for the socket's UDP socket too, which may have others; the errors are
-// those of the system then.
+// an array of struct ibv_path_data; of IPTOS one byte is enough. Errors are those of SetOptionInt. On Linux an option of
+// a datagram socket whose level is neither SolRDMA nor that of UDP is set for the socket's UDP socket too, which may have
+// others; the errors are those of the system then.
 func (s *Socket) SetOption(level, name int, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,6 +150,9 @@ func (s *Socket) SetOption(level, name int, value []byte) error {
 //
 // +checklocks:s.mu
 func (s *Socket) setNumber(o option, value []byte) error {
+	if o == (option{IPProtoIP, IPTOS}) && len(value) > 0 && len(value) < 4 {
+		value = binary.NativeEndian.AppendUint32(nil, uint32(value[0]))
+	}
 	if len(value) < 4 {
 		return s.badOption(syscall.EINVAL, o, "has %d bytes: must be at least 4", len(value))
 	}
@@ -300,7 +303,8 @@ func (s *Socket) applyKeepalive() {
 	s.st.SetKeepalive(every)
 }
 
-// Option reads an option into value and returns its length in bytes (rgetsockopt). ENOTSUP for an unknown option.
+// Option reads an option into value and returns its length in bytes (rgetsockopt): that of an int, of a struct linger,
+// or of the paths. IPTOS is one byte if there is no room for an int. ENOTSUP for an unknown option.
 func (s *Socket) Option(level, name int, value []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -325,6 +329,9 @@ func (s *Socket) Option(level, name int, value []byte) (int, error) {
 	switch {
 	case !ok:
 		return 0, sock.Fail("rgetsockopt", syscall.ENOTSUP, "option %d of level %#x is not known", name, level)
+	case len(value) > 0 && len(value) < 4 && o == option{IPProtoIP, IPTOS}:
+		value[0] = uint8(v)
+		return 1, nil
 	case len(value) < 4:
 		return 0, sock.Fail("rgetsockopt", syscall.EINVAL, "%d bytes: must be at least 4", len(value))
 	}

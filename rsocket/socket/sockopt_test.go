@@ -157,6 +157,31 @@ func TestR_OPT_01_02_03_04_05_07_09_Options(t *testing.T) {
 	})
 }
 
+// IP_TOS may be one byte, as that of rdma_set_option and of the kernel's sockets.
+func TestTypeOfServiceIsOneByteOrMore(t *testing.T) {
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		s := p.socket(p.A, socket.SockStream)
+		for _, value := range [][]byte{{0x68}, {0x6c, 0xff}, binary.NativeEndian.AppendUint32(nil, 0x70)} {
+			want := value[0]
+			if len(value) == 4 {
+				want = 0x70
+			}
+			p.OK(s.SetOption(socket.IPProtoIP, socket.IPTOS, value))
+			if got := must(s.OptionInt(socket.IPProtoIP, socket.IPTOS))(p); got != int(want) {
+				t.Errorf("% x: %#x, want %#x", value, got, want)
+			}
+			var one [1]byte
+			if n, err := s.Option(socket.IPProtoIP, socket.IPTOS, one[:]); n != 1 || err != nil || one[0] != want {
+				t.Errorf("% x: one byte is %#x, %d, %v", value, one, n, err)
+			}
+		}
+		p.errno("no byte", s.SetOption(socket.IPProtoIP, socket.IPTOS, nil), syscall.EINVAL)
+		_, err := s.Option(socket.IPProtoIP, socket.IPTOS, nil)
+		p.errno("room for none", err, syscall.EINVAL)
+		p.closeSockets(s)
+	})
+}
+
 // An option that cannot be changed any more keeps its value.
 func TestRefusedOptionsKeepTheirValue(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
