@@ -42,7 +42,7 @@ const (
 	TCPKeepIdle   = 4  // seconds, at least 1; by default the system's tcp_keepalive_time, or 7200
 	TCPKeepIntvl  = 5  // without effect
 	TCPKeepCnt    = 6  // without effect
-	TCPInfo       = 11 // read only: the state, 1 established, 2 connecting, 7 closed, 10 listening
+	TCPInfo       = 11 // read only: the state, 1 established, 2 connecting, 7 closed, 10 listening; see Option
 	TCPCongestion = 13 // without effect
 	IPTOS         = 1  // an int, or one byte as in C
 	IPv6V6Only    = 26
@@ -304,7 +304,9 @@ func (s *Socket) applyKeepalive() {
 }
 
 // Option reads an option into value and returns its length in bytes (rgetsockopt): that of an int, of a struct linger,
-// or of the paths. IPTOS is one byte if there is no room for an int. ENOTSUP for an unknown option.
+// or of the paths. IPTOS is one byte if there is no room for an int. TCPInfo is as much of a struct tcp_info as there is
+// room for, if that is more than an int: the state, the size of the send queue as tcpi_snd_cwnd, and zeros. ENOTSUP for
+// an unknown option.
 func (s *Socket) Option(level, name int, value []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -324,6 +326,10 @@ func (s *Socket) Option(level, name int, value []byte) (int, error) {
 		binary.NativeEndian.PutUint32(value, uint32(number01(s.o.lingerOn)))
 		binary.NativeEndian.PutUint32(value[4:], 0)
 		return 8, nil
+	case option{IPProtoTCP, TCPInfo}:
+		if len(value) > 4 {
+			return copy(value, s.tcpInfo()), nil
+		}
 	}
 	v, ok := s.number(o)
 	switch {
@@ -454,6 +460,17 @@ func (s *Socket) tcpState() int {
 		return tcpClose
 	}
 	return tcpEstablished
+}
+
+// tcpInfo returns a struct tcp_info of netinet/tcp.h.
+//
+// +checklocks:s.mu
+func (s *Socket) tcpInfo() []byte {
+	const state, sndCwnd, length = 0, 80, 104
+	b := make([]byte, length)
+	b[state] = uint8(s.tcpState())
+	binary.NativeEndian.PutUint32(b[sndCwnd:], uint32(s.sizes().SQSize))
+	return b
 }
 
 // getRoute writes the paths in use. mu is held.

@@ -182,6 +182,25 @@ func TestTypeOfServiceIsOneByteOrMore(t *testing.T) {
 	})
 }
 
+// TCP_INFO is a struct tcp_info: the state is its first byte, the window has the size of the send queue, the rest is 0.
+func TestTCPInfoIsAStruct(t *testing.T) {
+	const size, cwnd = 104, 80
+	inBubble(t, rdmatest.Faults{}, func(p *places) {
+		c, s := p.sockets(func(c *socket.Socket) { p.OK(c.SetOptionInt(socket.SolRDMA, socket.RDMASQSize, 50)) }, nil)
+		for _, room := range []int{300, size, cwnd + 4, cwnd + 1, 5} {
+			b := bytes.Repeat([]byte{0xee}, room)
+			want := make([]byte, size)
+			want[0] = 1
+			binary.NativeEndian.PutUint32(want[cwnd:], 50)
+			want = want[:min(room, size)]
+			if n, err := c.Option(socket.IPProtoTCP, socket.TCPInfo, b); n != len(want) || err != nil || !bytes.Equal(b[:n], want) {
+				t.Errorf("room for %d bytes: %d, %v, % x", room, n, err, b)
+			}
+		}
+		p.closeSockets(c, s)
+	})
+}
+
 // An option that cannot be changed any more keeps its value.
 func TestRefusedOptionsKeepTheirValue(t *testing.T) {
 	inBubble(t, rdmatest.Faults{}, func(p *places) {
