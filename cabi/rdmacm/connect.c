@@ -79,8 +79,10 @@ static int answer(struct cm_id *id, const struct rdma_conn_param *p)
 	if (e) // perhaps of a connection that was accepted before, which goes on
 		return e;
 	e = CM_CALL(id, accept, &to);
-	if (e)
+	if (e) { // the QP cannot be connected again: the peer is told at once
 		cm_fail_qp(id);
+		CM_CALL(id, reject, NULL, 0, 0);
+	}
 	return e;
 }
 
