@@ -210,6 +210,12 @@ func TestConnections(t *testing.T) {
 
 func TestTermsOfConnectionCalls(t *testing.T) { run(t, "cm_terms.c", "-lrdmacm") }
 
+// C-PARM-04, C-PARM-05, C-PARM-06, C-PARM-08, C-PARM-09, C-ACC-10, C-REJ-06, C-SRQ-08, C-MC-11, C-EVT-14, C-SYNC-03
+func TestLimitsAndErrnoOfConnections(t *testing.T) { run(t, "cmlimits.c", "-lrdmacm", "-libumad") }
+
+// R-SOCK-03, R-NAME-01, R-OPT-02, R-OPT-03, R-OPT-06, R-IO-11, R-IO-12, R-IO-17, R-MAP-13, R-POLL-10
+func TestLimitsAndErrnoOfRsockets(t *testing.T) { run(t, "rsockets.c", "-lrdmacm") }
+
 func TestDisconnectMovesTheQPFirst(t *testing.T) { run(t, "disconnect.c", "-lrdmacm") }
 
 // The first call of each run loads the engine, or opens the device.
