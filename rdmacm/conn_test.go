@@ -85,8 +85,12 @@ func TestC_CONN_05_WithoutQP(t *testing.T) {
 			mask != verbs.QPAttrState|verbs.QPAttrPKeyIndex|verbs.QPAttrPort|verbs.QPAttrAccessFlags {
 			t.Errorf("%+v %v", attr, mask)
 		}
-		w.ok(c.Connect(bg, &rdmacm.ConnParam{QPNum: own.QPN(), ResponderResources: 1, InitiatorDepth: 1, RetryCount: 7}))
+		w.ok(c.Connect(bg, &rdmacm.ConnParam{QPNum: own.QPN(), SRQ: true, ResponderResources: 1, InitiatorDepth: 1,
+			RetryCount: 7}))
 		ev := w.next(l.ch, rdmacm.EventConnectRequest)
+		if ev.Conn.QPNum != own.QPN() || !ev.Conn.SRQ { // C-PARM-15: the program's, as the ID has no QP
+			t.Errorf("%+v", ev.Conn)
+		}
 		w.ok(ev.Ack())
 		s := &end{ev.ID, w, l.ch}
 		w.ok(s.CreateQP(nil, qpInit()))
