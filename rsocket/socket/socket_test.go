@@ -79,6 +79,7 @@ func TestR_SOCK_10_11_12_R_POLL_03_04_Nonblocking(t *testing.T) {
 		}
 		_, err = c.Recv(make([]byte, 1), 0)
 		p.errno("receive while connecting", err, syscall.EAGAIN)
+		p.errno("R-OPT-03", c.SetOptionInt(socket.SolRDMA, socket.RDMASQSize, 100), syscall.EINVAL)
 		if e := p.poll(c, inOut, -1); e != socket.PollOut {
 			t.Errorf("a connected socket has %#x", e)
 		}
