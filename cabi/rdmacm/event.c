@@ -113,24 +113,6 @@ static void respond(struct cm_id *id, struct rdma_cm_event *ev)
 	}
 }
 
-static uint8_t least(uint8_t n, int limit) { return n < limit ? n : limit; }
-
-// learn_request completes the ID of a request, whose default depths are what the request asks for, as far as the device
-// can. It returns an errno.
-static int learn_request(struct cm_id *id)
-{
-	struct ibv_device_attr device;
-	int e = cm_learn(id);
-
-	if (!e)
-		e = ibv_query_device(id->o.verbs, &device);
-	if (e)
-		return e;
-	id->responder_resources = least(id->responder_resources, device.max_qp_rd_atom);
-	id->initiator_depth = least(id->initiator_depth, device.max_qp_init_rd_atom);
-	return 0;
-}
-
 // effect does what retrieving an event means for its ID. It returns an errno if the program must not see the event.
 static int effect(struct cm_event *ev)
 {
@@ -147,7 +129,7 @@ static int effect(struct cm_event *ev)
 		}
 		break;
 	case RDMA_CM_EVENT_CONNECT_REQUEST:
-		return learn_request(id);
+		return cm_learn(id);
 	case RDMA_CM_EVENT_CONNECT_RESPONSE:
 		if (id->o.qp)
 			respond(id, &ev->o);

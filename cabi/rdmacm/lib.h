@@ -64,7 +64,7 @@ struct cm_id {
 	struct ibv_qp_init_attr *request_qp; // of an endpoint that listens: the QPs of requests
 	struct ibv_sa_path_rec path;
 	struct cm_group *groups;
-	uint8_t responder_resources, initiator_depth; // of the request, as far as the device can
+	uint8_t responder_resources, initiator_depth; // of the request
 	pthread_mutex_t mu;			      // guards the counts, and resolved
 	pthread_cond_t cond;
 	int resolving;			// until rdma_query_addrinfo
