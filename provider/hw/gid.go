@@ -46,8 +46,8 @@ func (c *devContext) GIDTable(port uint8) ([]verbs.GIDEntry, error) {
 	return table, nil
 }
 
-// gids is the number of entries of the tables of all ports, n of which are those of one port. The kernel answers for all
-// ports at once, and with EINVAL if there is too little room.
+// gids is the number of entries of the tables of all ports, n of which are those of one port. The kernel answers for
+// all ports at once, and with EINVAL if there is too little room.
 func (c *devContext) gids(port uint8, n int) int {
 	for p := 1; p <= int(c.attr.PhysPortCnt); p++ {
 		if p == int(port) {

@@ -231,8 +231,8 @@ type SelectSets struct {
 }
 
 // Select waits until one of the sockets and descriptors can be read, can be written or has an exceptional condition,
-// or until the timeout, as Poll does (rselect). It leaves the ready ones in the sets, and returns their number. A closed
-// one is exceptional; EBADF if it is not in Except and none is ready.
+// or until the timeout, as Poll does (rselect). It leaves the ready ones in the sets, and returns their number. A
+// closed one is exceptional; EBADF if it is not in Except and none is ready.
 func Select(sets *SelectSets, timeout time.Duration) (int, error) {
 	const exceptional = ^(PollIn | PollOut)
 	var fds []PollFD

@@ -119,8 +119,8 @@ func (s *Socket) OptionInt(level, name int) (int, error) {
 
 // SetOption sets an option (rsetsockopt): the bytes of an int in the machine's byte order, of a struct linger, or of
 // an array of struct ibv_path_data; of IPTOS one byte is enough. Errors are those of SetOptionInt. On Linux an option of
-// a datagram socket whose level is neither SolRDMA nor that of UDP is set for the socket's UDP socket too, which may have
-// others; the errors are those of the system then.
+// a datagram socket whose level is neither SolRDMA nor that of UDP is set for the socket's UDP socket too, which may
+// have others; the errors are those of the system then.
 func (s *Socket) SetOption(level, name int, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

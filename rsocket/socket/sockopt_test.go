@@ -193,7 +193,8 @@ func TestTCPInfoIsAStruct(t *testing.T) {
 			want[0] = 1
 			binary.NativeEndian.PutUint32(want[cwnd:], 50)
 			want = want[:min(room, size)]
-			if n, err := c.Option(socket.IPProtoTCP, socket.TCPInfo, b); n != len(want) || err != nil || !bytes.Equal(b[:n], want) {
+			n, err := c.Option(socket.IPProtoTCP, socket.TCPInfo, b)
+			if n != len(want) || err != nil || !bytes.Equal(b[:n], want) {
 				t.Errorf("room for %d bytes: %d, %v, % x", room, n, err, b)
 			}
 		}

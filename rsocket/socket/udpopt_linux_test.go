@@ -86,7 +86,8 @@ func TestOptionsThatTheUDPSocketHasAlone(t *testing.T) {
 			want        error
 		}{
 			{SolSocket, SoBroadcast, number(1), nil}, {SolSocket, unix.SO_RCVTIMEO, make([]byte, 16), nil},
-			{IPProtoIP, unix.IP_TTL, []byte{9}, nil}, {SolSocket, SoLinger, make([]byte, 8), nil}, {SolSocket, SoLinger, number(1), unix.EINVAL},
+			{IPProtoIP, unix.IP_TTL, []byte{9}, nil}, {SolSocket, SoLinger, make([]byte, 8), nil},
+			{SolSocket, SoLinger, number(1), unix.EINVAL},
 			{SolSocket, 9999, number(1), unix.ENOPROTOOPT}, {SolSocket, unix.SO_TYPE, number(1), unix.ENOPROTOOPT},
 			{IPProtoTCP, TCPNoDelay, number(1), unix.ENOPROTOOPT}, {IPProtoIP, unix.IP_TTL, nil, unix.EINVAL},
 		} {

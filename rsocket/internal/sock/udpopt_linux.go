@@ -62,8 +62,8 @@ func connectUDP(c *net.UDPConn, to netip.AddrPort) error {
 	return err
 }
 
-// disconnectUDP undoes connectUDP. The system takes a port from the socket that it has chosen itself, which then gets it
-// again.
+// disconnectUDP undoes connectUDP. The system takes a port from the socket that it has chosen itself. The socket then
+// gets that port again.
 func disconnectUDP(c *net.UDPConn) error {
 	raw, _ := c.SyscallConn()
 	none := unix.RawSockaddr{Family: unix.AF_UNSPEC}
