@@ -8,8 +8,8 @@ import (
 	"github.com/verbena-rdma/verbena/rsocket/socket"
 )
 
-// A connected datagram socket that is connected to no address has no peer any more, receives from all, and keeps its own
-// address, also if others may have that too.
+// A connected datagram socket that is connected to no address has no peer any more, receives from all, and keeps its
+// own address, also if others may have that too.
 func TestDatagramSocketsAreDisconnected(t *testing.T) {
 	for _, shared := range []int{0, 1} {
 		p := overUDP(t)

@@ -118,8 +118,8 @@ func (s *Socket) OptionInt(level, name int) (int, error) {
 }
 
 // SetOption sets an option (rsetsockopt): the bytes of an int in the machine's byte order, of a struct linger, or of
-// an array of struct ibv_path_data; of IPTOS one byte is enough. Errors are those of SetOptionInt. On Linux an option of
-// a datagram socket whose level is neither SolRDMA nor that of UDP is set for the socket's UDP socket too, which may
+// an array of struct ibv_path_data; of IPTOS one byte is enough. Errors are those of SetOptionInt. On Linux an option
+// of a datagram socket whose level is neither SolRDMA nor that of UDP is set for the socket's UDP socket too, which may
 // have others; the errors are those of the system then.
 func (s *Socket) SetOption(level, name int, value []byte) error {
 	s.mu.Lock()
@@ -304,9 +304,9 @@ func (s *Socket) applyKeepalive() {
 }
 
 // Option reads an option into value and returns its length in bytes (rgetsockopt): that of an int, of a struct linger,
-// or of the paths. IPTOS is one byte if there is no room for an int. TCPInfo is as much of a struct tcp_info as there is
-// room for, if that is more than an int: the state, the size of the send queue as tcpi_snd_cwnd, and zeros. ENOTSUP for
-// an unknown option.
+// or of the paths. IPTOS is one byte if there is no room for an int. TCPInfo is as much of a struct tcp_info as there
+// is room for, if that is more than an int: the state, the size of the send queue as tcpi_snd_cwnd, and zeros. ENOTSUP
+// for an unknown option.
 func (s *Socket) Option(level, name int, value []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
