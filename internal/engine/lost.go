@@ -54,8 +54,8 @@ func (s *shard) failLost() {
 // reportDeath reports, once per connection, that the peer process has died, also if the QP has failed before. The
 // shard is held.
 func (qp *QP) reportDeath() {
-	if f := qp.shard.eng.peerDied; f != nil && !qp.deathReported {
+	if f := qp.shard.eng.peerDied; f != nil && !qp.Sched.DeathReported {
 		f(qp.Num(), qp.QP.Attr().DestQPN, qp.Path().Dst, false)
 	}
-	qp.deathReported = true
+	qp.Sched.DeathReported = true
 }

@@ -63,8 +63,6 @@ type QP struct {
 	xrcd *XRCD                 // of an XRC_RECV QP
 	own  func(netip.Addr) bool // QPInit.Own
 	peer netip.Addr            // the peer whose budget it shares; the shard's
-
-	deathReported bool // the death of the peer process was reported; the shard's
 }
 
 // CreateQP makes a zero QP one in RESET. The QP is part of an object of the caller, so that the memory of both is in
@@ -169,7 +167,7 @@ func (qp *QP) Modify(a *transport.Attr, m transport.Mask) error {
 	case a.State == transport.Reset:
 		s.dropPeer(qp)
 	case err == nil && m&transport.MaskAV != 0:
-		qp.deathReported = false
+		qp.Sched.DeathReported = false
 		s.setPeer(qp, full.Path.Dst, near)
 	}
 	s.runq.push(&qp.QP)

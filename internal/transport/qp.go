@@ -96,6 +96,7 @@ type Sched struct {
 
 	TimerStays           bool   // the timer stays armed while nothing is outstanding
 	TimerSlot            uint16 // 1 + slot in the wheel; 0: not armed
+	DeathReported        bool   // the death of the peer process was reported
 	TimerOff             int64  // when it was cancelled because nothing was outstanding
 	TimerNext, TimerPrev *QP    // neighbours in the timer wheel
 	AckAt                int64  // when the last acknowledgement was sent or held, until the program's answer; 0: none
