@@ -303,20 +303,28 @@ func TestServedInAnotherDirectory(t *testing.T) {
 	member := startHelper(t, os.Args[0], port, nil)
 	echoOf(t, us, member)
 	other := runDir(t)
-	_, err := Serve(Config{Addrs: []netip.Addr{lo4}, Port: port}, host.Sharing{Mode: 0o700, GID: -1, UID: -1})
-	if !errors.Is(err, syscall.EADDRINUSE) {
-		t.Fatalf("in another directory: %v, want EADDRINUSE", err)
-	}
-	for _, want := range []string{
-		"verbena serve in " + dir, "this process looks in " + other, "set VERBENA_RUN=" + dir,
+	cfg := Config{Addrs: []netip.Addr{lo4}, Port: port, Shared: true}
+	_, program := Open(cfg)
+	_, server := Serve(cfg, host.Sharing{Mode: 0o700, GID: -1, UID: -1})
+	for _, c := range []struct {
+		err  error
+		says []string
+	}{
+		{program, []string{"verbena serve in " + dir, "this process looks in " + other, "set VERBENA_RUN=" + dir}},
+		{server, []string{"verbena serve in " + dir, "stop that one to start this one"}},
 	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("the error does not say %q: %v", want, err)
+		if !errors.Is(c.err, syscall.EADDRINUSE) {
+			t.Fatalf("in another directory: %v, want EADDRINUSE", c.err)
 		}
-	}
-	// With the space: the number may be a part of a directory's name.
-	if strings.Contains(err.Error(), fmt.Sprintf("process %d ", member.cmd.Process.Pid)) {
-		t.Errorf("the error names a member, process %d: %v", member.cmd.Process.Pid, err)
+		for _, want := range c.says {
+			if !strings.Contains(c.err.Error(), want) {
+				t.Errorf("the error does not say %q: %v", want, c.err)
+			}
+		}
+		// With the space: the number may be a part of a directory's name.
+		if strings.Contains(c.err.Error(), fmt.Sprintf("process %d ", member.cmd.Process.Pid)) {
+			t.Errorf("the error names a member, process %d: %v", member.cmd.Process.Pid, c.err)
+		}
 	}
 }
 
