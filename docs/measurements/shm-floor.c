@@ -4,12 +4,13 @@
 //	line   a cache line there and back
 //	copy   an 8-byte message each way, copied to a buffer and back into the answer, without any protocol
 //	queue  SENDs of 8 bytes of a queue pair: work requests, a receive queue, a look-up of the queue pair by its number,
-//	       PSNs, a check of key, bounds and rights of the receive, an acknowledgement as a record of its own, and a
-//	       completion at both ends, which the program polls
+//	       PSNs, a check of key, bounds and rights of the receive, acknowledgements, a list of the queue pairs that
+//	       wait for them, the longest first, and a completion at both ends, which the program polls
 //
 // The time is that of a round trip. rate is SENDs per second with 64 outstanding, posted and polled one by one, of so
-// many queue pairs in turn.
-// Left out: retransmission, other operations, lengths and types, several peers, doorbells of several threads, checks of
+// many queue pairs in turn. The receiver acknowledges what it has taken out of the ring at once: in one record up to
+// PAIRS queue pairs, each with the PSN of its last request.
+// Left out: sending again, other operations, lengths and types, several peers, doorbells of several threads, checks of
 // what a hostile peer could write, sleeping.
 //
 // Build and run: cc -O2 -o shm-floor shm-floor.c && ./shm-floor
@@ -26,7 +27,8 @@
 
 enum { ROUNDS = 300000, WARMUP = 30000, LINES = 4096, DEPTH = 64, RECEIVES = 2 * DEPTH, CQES = 256, KEYS = 256 };
 enum { QPS = 1 << 14, MOST = 10000, FIRST = 17 };
-enum { DATA = 1, ACK = 2 };
+enum { DATA = 1, ACKS = 2 };
+enum { BATCH = 16, PAIRS = 6 };
 enum { LOCAL_WRITE = 1 };
 
 // A record is one line. Its word is 0 until the record is there.
@@ -66,11 +68,17 @@ struct completion {
 	uint32_t status, opcode, length, qpn;
 };
 
+// An acknowledgement is of a request and of all before it.
+struct ack {
+	uint32_t qpn, psn;
+};
+
 struct qp {
-	uint32_t number, peer, state;
+	uint32_t number, peer, state, acked; // acked: 1 + index in acks
 	uint32_t next, unacked, expected, msn;
 	uint32_t posted, done, filled, taken;
 	uint64_t sent;
+	struct qp *before, *after; // in waiting
 	struct request sends[DEPTH], receives[RECEIVES];
 };
 
@@ -80,6 +88,9 @@ static struct qp *table[QPS];
 static struct region regions[KEYS];
 static struct completion completions[CQES];
 static uint32_t put, got;
+static struct ack acks[PAIRS];
+static uint32_t nacks;
+static struct qp waiting; // those whose requests are not acknowledged, the longest first
 static int qps;
 static uint8_t buffer[4096];
 
@@ -138,6 +149,37 @@ static void transmit(struct qp *qp, uint8_t opcode, uint32_t psn, const void *da
 	publish(opcode, sizeof h + length);
 }
 
+static void send_acks(void) {
+	struct record *r = place();
+	memcpy(r->bytes, acks, nacks * sizeof *acks);
+	publish(ACKS, nacks * sizeof *acks);
+	for (uint32_t i = 0; i < nacks; i++)
+		table[__builtin_bswap32(acks[i].qpn) % QPS]->acked = 0;
+	nacks = 0;
+}
+
+// The peer has the same numbers.
+static void acknowledge(struct qp *qp, uint32_t psn) {
+	if (qp->acked == 0) {
+		if (nacks == PAIRS)
+			send_acks();
+		qp->acked = ++nacks;
+	}
+	acks[qp->acked - 1] = (struct ack){__builtin_bswap32(qp->peer), __builtin_bswap32(psn)};
+}
+
+static void wait_for_ack(struct qp *qp) {
+	qp->before = waiting.before;
+	qp->after = &waiting;
+	waiting.before->after = qp;
+	waiting.before = qp;
+}
+
+static void stop_waiting(struct qp *qp) {
+	qp->before->after = qp->after;
+	qp->after->before = qp->before;
+}
+
 static int post_send(struct qp *qp, uint64_t id, const void *data, uint32_t length) {
 	if (qp->state != 1 || qp->posted - qp->done == DEPTH || length > 8)
 		return -1;
@@ -146,8 +188,11 @@ static int post_send(struct qp *qp, uint64_t id, const void *data, uint32_t leng
 	w->length = length;
 	memcpy(w->inlined, data, length);
 	w->psn = qp->next;
+	if (qp->next == qp->unacked) {
+		qp->sent = __builtin_ia32_rdtsc();
+		wait_for_ack(qp);
+	}
 	qp->next = (qp->next + 1) & 0xffffff;
-	qp->sent = __builtin_ia32_rdtsc(); // for a retransmission
 	transmit(qp, DATA, w->psn, w->inlined, length);
 	return 0;
 }
@@ -158,44 +203,68 @@ static void on_data(struct qp *qp, uint32_t psn, const uint8_t *data, uint32_t l
 	struct request *w = &qp->receives[qp->taken % RECEIVES];
 	struct region *m = &regions[w->key % KEYS];
 	uint64_t off = w->address - (uint64_t)(uintptr_t)m->base;
-	if (m->key != w->key || !(m->rights & LOCAL_WRITE) || length > w->length || off > m->length || length > m->length - off)
+	if (m->key != w->key || !(m->rights & LOCAL_WRITE) || length > w->length || off > m->length ||
+	    length > m->length - off)
 		fail("a receive is not permitted");
 	memcpy(m->base + off, data, length);
 	qp->taken++;
 	qp->expected = (qp->expected + 1) & 0xffffff;
 	qp->msn = (qp->msn + 1) & 0xffffff;
 	complete(w->id, DATA, length, qp->number);
-	transmit(qp, ACK, psn, NULL, 0);
+	acknowledge(qp, psn);
 }
 
 static void on_ack(struct qp *qp, uint32_t psn) {
+	if (((psn - qp->unacked) & 0xffffff) >= ((qp->next - qp->unacked) & 0xffffff))
+		fail("an acknowledgement is invalid");
+	stop_waiting(qp);
 	while (qp->unacked != ((psn + 1) & 0xffffff)) {
 		struct request *w = &qp->sends[qp->done++ % DEPTH];
 		qp->unacked = (qp->unacked + 1) & 0xffffff;
-		complete(w->id, ACK, w->length, qp->number);
+		complete(w->id, ACKS, w->length, qp->number);
 	}
-	qp->sent = __builtin_ia32_rdtsc();
+	if (qp->unacked != qp->next) {
+		qp->sent = __builtin_ia32_rdtsc();
+		wait_for_ack(qp);
+	}
+}
+
+static struct qp *find(uint32_t qpn) {
+	struct qp *qp = table[__builtin_bswap32(qpn) % QPS];
+	if (!qp || qp->number != __builtin_bswap32(qpn) || qp->state != 1)
+		fail("a queue pair does not exist");
+	return qp;
+}
+
+static void on_record(const uint8_t *bytes, uint8_t kind, uint32_t length) {
+	struct header h;
+	struct ack a;
+	if (kind == ACKS) {
+		for (uint32_t at = 0; at + sizeof a <= length; at += sizeof a) {
+			memcpy(&a, bytes + at, sizeof a);
+			on_ack(find(a.qpn), __builtin_bswap32(a.psn));
+		}
+		return;
+	}
+	memcpy(&h, bytes, sizeof h);
+	if (length < sizeof h || h.pkey != 0xffff || h.opcode != DATA)
+		fail("a packet is invalid");
+	on_data(find(h.qpn), __builtin_bswap32(h.psn), bytes + sizeof h, length - sizeof h);
 }
 
 static int poll(struct completion *c) {
 	uint64_t word;
 	struct record *r;
-	for (int i = got == put ? 0 : 16; i < 16 && (r = take(&word)); i++) {
+	for (int i = got == put ? 0 : BATCH; i < BATCH && (r = take(&word)); i++) {
 		uint8_t copied[56];
 		uint32_t length = (uint32_t)word;
-		struct header h;
-		if (length < sizeof h || length > sizeof copied)
+		if (length > sizeof copied)
 			fail("a record is invalid");
 		memcpy(copied, r->bytes, length);
-		memcpy(&h, copied, sizeof h);
-		struct qp *qp = table[__builtin_bswap32(h.qpn) % QPS];
-		if (!qp || qp->number != __builtin_bswap32(h.qpn) || h.pkey != 0xffff || qp->state != 1)
-			fail("a packet is invalid");
-		if (h.opcode == ACK)
-			on_ack(qp, __builtin_bswap32(h.psn));
-		else
-			on_data(qp, __builtin_bswap32(h.psn), copied + sizeof h, length - sizeof h);
+		on_record(copied, word >> 32, length);
 	}
+	if (nacks > 0)
+		send_acks();
 	if (got == put)
 		return 0;
 	*c = completions[got++ % CQES];
@@ -259,7 +328,7 @@ static void queue(int first, int n) {
 			struct completion c;
 			if (!poll(&c))
 				continue;
-			if (c.opcode == ACK) {
+			if (c.opcode == ACKS) {
 				wait_ack = 0;
 				continue;
 			}
@@ -297,7 +366,8 @@ static double run(void (*f)(int, int), int n, int with) {
 	own = &both[child == 0];
 	peer = &both[child != 0];
 	placed = taken = room = 0;
-	put = got = 0;
+	put = got = nacks = 0;
+	waiting.before = waiting.after = &waiting;
 	qps = with;
 	for (int i = 0; i < qps; i++)
 		open_qp(FIRST + i);
